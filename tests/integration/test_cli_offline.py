@@ -385,6 +385,7 @@ def test_migrate_shows_the_version(admin: Run, data_dir: Path, provider: str) ->
     assert (found["provider"], found["pending"]) == (provider, [])
     assert found["version"] == found["latest"]
     assert admin("migrate", "apply", "--data-dir", data_dir)[1]["applied"] == []
+    assert admin("migrate", "apply", "--data-dir", data_dir, "--dry-run")[1] == {**found, "dry_run": True}
 
 
 def test_a_newer_store_is_refused(admin: Run, data_dir: Path) -> None:

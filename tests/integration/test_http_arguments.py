@@ -9,6 +9,7 @@ import pytest
 
 import vibemq
 from tests.integration.http_api import ApiClient, everybody, serving
+from vibemq.errors import InvalidPayload
 from vibemq.web.api.endpoints import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
@@ -202,3 +203,36 @@ async def test_letters_from_before_all_time_are_none(api: ApiClient) -> None:
     while (job := await api.done("GET", f"/jobs/{job['job']}"))["state"] not in ("done", "failed"):
         await anyio.lowlevel.checkpoint()
     assert (job["state"], job["selected"]) == ("done", 0)
+
+
+@pytest.mark.parametrize("body", [{"dry_run": True}, {"at_most": 0}, {}], ids=str)
+async def test_a_deletion_with_a_body_is_refused(api: ApiClient, body: dict[str, Any]) -> None:
+    await api.done("PUT", "/queues/q", json={"durability": "transient"})
+    response = await api.ask("DELETE", "/queues/q", json=body)
+    assert (response.status_code, response.json()["code"]) == (422, "INVALID_PAYLOAD"), response.text
+    assert "the parameters of DELETE stand in the query" in response.json()["detail"]
+    assert (await api.get("/queues/q")).status_code == 200
+    assert (await api.ask("DELETE", "/queues/q")).status_code == 200
+
+
+@pytest.mark.parametrize("guard", ["dry_run", "at_most"])
+async def test_a_guard_that_is_null_is_none_at_the_native_door_too(api: ApiClient, guard: str) -> None:
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.publish("q", b"x")
+        for verb in ("queue.delete", "queue.purge", "queue.move"):
+            with pytest.raises(InvalidPayload, match=f"argument {guard} of {verb} is null"):
+                await mq.admin(verb, queue="q", **{guard: None}, **({"to": "q"} if verb == "queue.move" else {}))
+        assert (await api.done("GET", "/queues/q"))["ready"] == 1
+
+
+async def test_an_answer_of_the_native_door_says_that_it_was_a_dry_run(api: ApiClient) -> None:
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.publish("q", b"x")
+        assert await mq.admin("queue.create", queue="new", dry_run=True) == {"dry_run": True}
+        assert await mq.admin("queue.create", queue="q", dry_run=True) == {"dry_run": True}
+        assert await mq.admin("queue.change", queue="q", changes={}, dry_run=True) == {"dry_run": True}
+        assert await mq.admin("queue.purge", queue="q", dry_run=True) == {"count": 1, "dry_run": True}
+        assert await mq.admin("queue.remove", queue="q", runs=[[1, 9]], dry_run=True) == {"count": 1, "dry_run": True}
+        assert await mq.admin("queue.delete", queue="q", dry_run=True) == {"dry_run": True}
+        assert await mq.admin("queue.delete", queue="none", dry_run=True) == {"dry_run": True}
+        assert await mq.admin("queue.purge", queue="q") == {"count": 1}

@@ -181,3 +181,25 @@ async def test_published_messages_of_others_with_the_same_key_are_no_duplicates(
             assert shown["duplicate"] is False
         await api.done("POST", "/queues/a.q/messages", user, content=b'{"payload": "x"}', headers=lines)
         assert (await api.done("GET", "/queues/a.q", "root"))["ready"] == 2 * count
+
+
+async def test_a_dry_run_uses_up_no_key(api: ApiClient, tmp_path_factory: pytest.TempPathFactory) -> None:
+    await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+    await api.done("POST", "/queues/a.q/messages", "root", json={"messages": [{"payload": "a"}]})
+    for body, answer in (({"dry_run": True}, {"count": 1, "dry_run": True}), ({}, {"count": 1})):
+        response = await api.ask("POST", "/queues/a.q/purge", "root", headers=KEY, json=body)
+        assert (response.status_code, response.json()) == (200, answer), response.text
+    body = {"target": str(tmp_path_factory.mktemp("backups") / "copy")}
+    tried = await api.ask("POST", "/broker/backups", "root", headers=KEY, json={**body, "dry_run": True})
+    assert (tried.status_code, tried.json()) == (200, {"dry_run": True}), tried.text
+    # There is nothing to back up in this one, which goes on all the same.
+    assert await api.code("POST", "/broker/backups", "root", headers=KEY, json=body) == (422, "INVALID_OPTIONS")
+    assert (await api.get("/queues/a.q", "root")).status_code == 200
+
+
+async def test_a_message_is_removed_or_only_looked_for(api: ApiClient) -> None:
+    await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+    await api.done("POST", "/queues/a.q/messages", "root", json={"messages": [{"payload": "a"}]})
+    for query, answer in (("?dry_run=true", {"dry_run": True}), ("", {})):
+        assert await api.done("DELETE", f"/queues/a.q/messages/1{query}", "root") == answer
+    assert await api.code("DELETE", "/queues/a.q/messages/1?dry_run=true", "root") == (404, "MESSAGE_NOT_FOUND")

@@ -254,6 +254,19 @@ async def test_a_queue_is_created_anew_with_the_options_that_it_was_given_last(b
         assert [info and info.options.max_messages for info in infos] == [5, 6, 7]
 
 
+async def test_a_client_remembers_no_dry_run(broker: TimedBroker) -> None:
+    async with vibemq.connect(broker.url) as mq:
+        remembered = mq._queues._link.restored.passing
+        await mq.admin("queue.create", queue="tried", options={"exclusive": True}, dry_run=True)
+        assert len(remembered) == 0
+        await mq.create_queue("mine", exclusive=True)
+        request = remembered.request_of("mine")
+        await mq.admin("queue.change", queue="mine", changes={"max_attempts": 3}, dry_run=True)
+        await mq.admin("queue.delete", queue="mine", dry_run=True)
+        assert request is not None
+        assert remembered.request_of("mine") == request
+
+
 async def test_settings_declare_no_exclusive_queue(tmp_path: Path) -> None:
     for changes in ({"queue_defaults": {"exclusive": True}}, {"queues": {"q": {"exclusive": True}}}):
         with pytest.raises((ValidationError, ConfigInvalid), match="exclusive cannot be set here"):

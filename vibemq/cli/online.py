@@ -48,9 +48,10 @@ def call(url: str, timeout: float, work: Callable[[Client], Awaitable[T]]) -> T:
 
 
 def ask(url: str, timeout: float, verb: str, **arguments: Any) -> Any:
-    """One admin verb, one answer. An older broker, which does not know `dry_run`, refuses dry runs alone."""
-    named = {name: value for name, value in arguments.items() if name != "dry_run" or value}
-
+    """One admin verb, one answer. An older broker, which does not know `dry_run`, refuses dry runs alone; every broker
+    refuses guards without a value."""
+    not_given = {"dry_run": False, "at_most": None}
+    named = {name: value for name, value in arguments.items() if value is not not_given.get(name, ...)}
     return call(url, timeout, lambda mq: _asked(mq, timeout, verb, named))
 
 

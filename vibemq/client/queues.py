@@ -68,13 +68,17 @@ class ClientQueues:
         answer = await self._link.requests.request(
             CommandType.ADMIN, payload=payload, what=verb, idempotent=verb in _IDEMPOTENT
         )
+        if not arguments.get("dry_run"):
+            self._note_done(verb, arguments)
+        return orjson.loads(answer.payload) if answer.payload else None
+
+    def _note_done(self, verb: str, arguments: dict[str, Any]) -> None:
         if verb == "queue.create":
             self._remember(arguments)
         elif verb == "queue.change":
             self._remember_change(arguments)
         elif verb == "queue.delete":
             self._link.restored.deleted(arguments.get("queue", ""), anyio.current_time())
-        return orjson.loads(answer.payload) if answer.payload else None
 
     async def create(self, queue: str, options: dict[str, Any], *, must_match: bool) -> None:
         check_flag("must_match", must_match)

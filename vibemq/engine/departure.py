@@ -50,6 +50,12 @@ USES: frozenset[type] = frozenset(
 """What begins the time anew in which a queue expires: to declare it, or to consume from it. To publish does not."""
 
 
+TRIED: frozenset[type] = frozenset(
+    kind for kind in USES if "dry_run" in {field.name for field in dataclasses.fields(kind)}
+)
+"""Those that can be a dry run, which is no use."""
+
+
 def fields_of(kind: type) -> tuple[str, ...]:
     """Which fields of a command name queues."""
     return tuple(field.name for field in dataclasses.fields(kind) if field.type is ask.QueueName)
@@ -71,7 +77,7 @@ def look(state: EngineState, step: Step, command: ask.Command, fields: tuple[str
             continue
         if (kind, field) not in OPEN_TO_ALL:
             lifetime.check_owner(queue, command)
-        if kind in USES:
+        if kind in USES and not (kind in TRIED and command.dry_run):  # type: ignore[union-attr]  # these have it
             queue.unused_since = step.now
 
 

@@ -314,16 +314,6 @@ class Engine:
         """Raises InvalidQueueName, InvalidOptions: the command that creates it would be refused."""
         queues.check_new_queue(self._state, name, options)
 
-    def waiting_in(self, name: str) -> int:
-        """Messages that are ready or delayed in the group that has most."""
-        queue = self._state.queues.get(name)
-        return 0 if queue is None else views.waiting_most(queue)
-
-    def unsettled_in(self, name: str) -> int:
-        """The same, and what the consumers of all groups hold."""
-        queue = self._state.queues.get(name)
-        return 0 if queue is None else views.unsettled_most(queue)
-
     def queue_infos(self) -> list[QueueInfo]:
         """By name."""
         return [views.queue_info(queue) for _, queue in sorted(self._state.queues.items())]

@@ -115,18 +115,6 @@ def queue_info(queue: Queue) -> QueueInfo:
             return cast(QueueInfo, done.value)
 
 
-def waiting_most(queue: Queue) -> int:
-    """Ready and delayed, as `describe` counts them."""
-    groups = queue.groups.values()
-    ready = max((group.ready_count for group in groups), default=0)
-    return ready + max((group.delayed_count for group in groups), default=0)
-
-
-def unsettled_most(queue: Queue) -> int:
-    """Ready, delayed and in flight, as `describe` counts them."""
-    return waiting_most(queue) + sum(group.in_flight - group.held_back for group in queue.groups.values())
-
-
 def describe(queue: Queue, groups_max: int = END) -> Generator[None, None, QueueInfo]:
     """The caller may pause where this yields, which is behind each GROUPS_PER_STEP groups: the figures of a queue with
     more belong to a few steps. `groups_max`: how many groups are described; the figures are of all."""

@@ -44,6 +44,20 @@ class Counted:
 
 
 @dataclass(slots=True)
+class Tried:
+    """Of a dry run whose change has nothing to tell."""
+
+    dry_run: bool = True
+
+
+@dataclass(slots=True)
+class TriedCount(Counted):
+    """The same of one that counts."""
+
+    dry_run: bool = True
+
+
+@dataclass(slots=True)
 class AccountsChanged:
     """Result of `ChangeAccounts`. When it could not be written, nothing of it is kept."""
 

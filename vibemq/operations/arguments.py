@@ -26,6 +26,12 @@ OPTIONS_MAX = 100
 """More than there are: what is unknown among them is told by name."""
 LIMIT_MAX = 1000
 """Most items of a page."""
+GUARDS = {
+    "at_most": "which would guard nothing; give a value, or leave it out",
+    "dry_run": "which would guard nothing; give a value, or leave it out",
+}
+"""Arguments that keep any request from doing more than was meant, and why one that a program has left empty is refused
+and does not count as not given."""
 
 
 class Arguments(BaseModel):
@@ -118,14 +124,17 @@ def read(model: type[A], operation: str, values: Mapping[str, Any]) -> A:
         InvalidQueueName
     """
     try:
-        return model.model_validate(_given(model, values))
+        return model.model_validate(_given(model, operation, values))
     except ValidationError as error:
         first = error.errors()[0]
         place = _place_of(model, first["loc"])
         raise InvalidPayload(_sentence(place, operation, first), place.pointer) from None
 
 
-def _given(model: type[Arguments], values: Mapping[str, Any]) -> dict[str, Any]:
+def _given(model: type[Arguments], operation: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    for name, why in GUARDS.items():
+        if values.get(name, ...) is None:
+            raise InvalidPayload(f"argument {name} of {operation} is null, {why}", name)
     given = _with_one_unknown(model, values, lambda value: value is not None)
     return {name: value for name, value in given.items() if value is not None or name in model.never_null}
 

@@ -13,7 +13,7 @@ from anyio import CapacityLimiter
 from pydantic import Field
 
 from vibemq.errors import InvalidOptions, InvalidPayload, StorageError
-from vibemq.operations.arguments import Arguments, Text
+from vibemq.operations.arguments import Arguments, CanBeTried, Text
 from vibemq.operations.contracts import BrokerReport, InstantSource, StoreAccess
 from vibemq.operations.registry import Caller, Operation
 from vibemq.storage.local.backup_folder import refuse_inside
@@ -24,7 +24,7 @@ log = logging.getLogger("vibemq.backup")
 BACKUPS_TOGETHER_MAX = 4
 
 
-class BackupArguments(Arguments):
+class BackupArguments(CanBeTried):
     target: Text = Field(description="An absolute path of a new or empty folder on the broker's machine.")
     dry_run: bool = Field(False, description="Say whether a backup can be written there, and write nothing.")
 

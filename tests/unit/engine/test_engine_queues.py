@@ -4,12 +4,15 @@ import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine import EngineSettings
+from vibemq.engine.pacing import STEP_UNITS, Batch
 from vibemq.errors import (
     InvalidOptions,
     InvalidQueueName,
+    PreconditionFailed,
     QueueExists,
     QueueNotFound,
     StorageFull,
+    VibeMQError,
     WrongIncarnation,
 )
 from vibemq.model.commands import (
@@ -25,9 +28,11 @@ from vibemq.model.commands import (
     RemoveListed,
     RemoveMessages,
     ReplayDead,
+    SeekGroup,
     SetCapacity,
     Settle,
     Settlement,
+    StartAt,
     Subscribe,
 )
 from vibemq.model.effects import Counted, Published, Removed, Replayed, Subscribed
@@ -664,3 +669,22 @@ def test_nothing_goes_before_its_time_after_a_restart_where_age_decides_since_la
     assert driver.info().first_sequence <= 2
     driver.advance(31_000)
     assert driver.info().first_sequence == 4
+
+
+@pytest.mark.parametrize("kind", [PurgeQueue, DeleteQueue])
+def test_the_guard_of_a_queue_with_many_groups_looks_at_them_in_steps(
+    kind: type[PurgeQueue] | type[DeleteQueue],
+) -> None:
+    driver = Driver()
+    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    for number in range(40 * STEP_UNITS):
+        driver.handle(SeekGroup(1, None, "q", f"g{number}", StartAt.BEGINNING))
+    driver.publish(3)
+    batch, steps = Batch([kind(1, 7, "q", at_most=2)]), 0
+    while not batch.done:
+        driver.engine.advance(batch, driver.now)
+        steps += 1
+    assert steps > 2
+    assert isinstance(driver.ask(kind(1, None, "q", at_most=2)), PreconditionFailed)
+    assert driver.info("q").ready == 3
+    assert not isinstance(driver.ask(kind(1, None, "q", at_most=3)), VibeMQError)

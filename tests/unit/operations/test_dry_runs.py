@@ -13,9 +13,8 @@ from vibemq.operations import OPERATIONS
 WITHOUT = {
     "broker.reload": "It checks all settings before it changes any, and one that is refused changes nothing.",
     "connections.redirect": "Which client can be told is known when it is told.",
-    "dead.redrive": "A Spark query asks for it, for letters that it has read.",
+    "dead.redrive": "Letters go back part by part: whether a later part has room shows when the others are there.",
     "job.start": "A dry run of dlq.replay or dlq.purge, and dlq.preview, tell which letters it would take.",
-    "queue.remove": "queue.info tells what would be lost.",
     "transaction.forget": "It deletes no message.",
 }
 """What is audited and cannot be tried."""

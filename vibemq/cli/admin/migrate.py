@@ -33,7 +33,8 @@ def migrate(
     out = Output(json=json)
     found = migrations.status(data_dir)
     if action is MigrationAction.STATUS or dry_run or not found.pending:
-        out.emit(_as_object(found, applied=[]), _text(found))
+        answer = _as_object(found, applied=[])
+        out.emit({**answer, "dry_run": True} if dry_run else answer, _text(found))
         if not json and found.pending:
             out.note(f"copy the directory first: cp -a {data_dir} COPY")
             out.note(f"apply: vibemq-admin migrate apply --data-dir {data_dir}")

@@ -44,7 +44,7 @@ def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> Slices |
 def _replay(state: EngineState, command: ReplayDead, step: Step) -> None:
     queue = find(state, command.queue)
     if state.pressure >= Pressure.BLOCKING:
-        check_pressure(state, queue, command.rows.count)
+        check_pressure(state, queue, 0 if command.dry_run else command.rows.count)
     step.work += len(command.dead_ids)
     known = {dead_id: index for index, dead_id in enumerate(command.dead_ids)}
     there = sorted(index for dead_id, index in known.items() if _is_there(state, dead_id, command.origins))

@@ -95,8 +95,8 @@ def group_for(
     durable = wanted is not None
     if wanted is None:
         wanted = PASSING_PREFIX + state.new_id()
-    if queue.options.is_fan_out and WAITING_NAME in queue.groups:
-        return _adopt(state, step, queue, wanted, start, start_sequence, durable=durable), durable
+    if (adopted := to_adopt(queue)) is not None:
+        return _adopt(state, step, queue, adopted, wanted, start, start_sequence, durable=durable), durable
     return create_group(state, step, queue, wanted, start, start_sequence, durable=durable), durable
 
 
@@ -108,12 +108,19 @@ def open_waiting_group(step: Step, queue: Queue, need: Durability) -> None:
 
 
 def _adopt(
-    state: EngineState, step: Step, queue: Queue, name: str, start: StartAt, start_sequence: int, *, durable: bool
+    state: EngineState,
+    step: Step,
+    queue: Queue,
+    group: Group,
+    name: str,
+    start: StartAt,
+    start_sequence: int,
+    *,
+    durable: bool,
 ) -> Group:
-    group = queue.groups[WAITING_NAME]
     need = durable_need(queue) if durable else Durability.ASYNC
     rename_group(step, queue, group, name, durable=durable, need=need)
-    if start in (StartAt.NOW, StartAt.SEQUENCE) or (start is StartAt.BEGINNING and queue.log is not None):
+    if (start := _start_of_adopted(queue, start)) is not StartAt.DEFAULT:
         move_group(state, step, queue, group, start, start_sequence, need)
     return group
 
@@ -128,11 +135,10 @@ def rename_group(step: Step, queue: Queue, group: Group, name: str, *, durable: 
 def create_group(
     state: EngineState, step: Step, queue: Queue, name: str, start: StartAt, start_sequence: int, *, durable: bool
 ) -> Group:
-    if start is StartAt.DEFAULT:
-        start = StartAt.NOW if queue.groups else StartAt.BEGINNING
-    begin = _first_sequence(queue, start, start_sequence)
-    wanted = queue.alive(begin, step.now)
+    begin, wanted = _where_made(queue, start, start_sequence, step.now)
     head = _head(queue, wanted, begin)
+    if wanted:
+        queue.regained()
     group = add_group(state, queue, name, durable=durable, start=begin)
     need = durable_need(queue) if durable else Durability.ASYNC
     step.note_structure(GroupCreated(queue.queue_id, group.group_id, name, durable, head), need)
@@ -153,13 +159,10 @@ def move_group(
     state: EngineState, step: Step, queue: Queue, group: Group, start: StartAt, start_sequence: int, need: Durability
 ) -> None:
     """Set the cursor and raise the epoch. DEFAULT: the cursor stays, only what is in flight comes back."""
-    if start is StartAt.DEFAULT:
-        begin = group.start
-        wanted = group.unsettled_set()
-    else:
-        begin = _first_sequence(queue, start, start_sequence)
-        wanted = queue.alive(begin, step.now)
+    begin, wanted = where_moved(queue, group, start, start_sequence, step.now)
     head = _head(queue, wanted, begin)
+    if wanted and start is not StartAt.DEFAULT:
+        queue.regained()
     _empty(group)
     group.epoch += 1
     group.start = begin
@@ -190,22 +193,42 @@ def head_of(queue: Queue, group: Group) -> int:
     return lowest if lowest < END else _head(queue, RunSet(), group.start)
 
 
-def where_moved(queue: Queue, start: StartAt, start_sequence: int, now: int) -> tuple[int, RunSet]:
-    """Where a group that is moved to `start` goes on, and what it has then; see `move_group`."""
+def head_at(queue: Queue, begin: int, wanted: RunSet) -> int:
+    """The same of a group that begins there, and has what is wanted."""
+    return _head(queue, wanted, begin)
+
+
+def where_moved(queue: Queue, group: Group, start: StartAt, start_sequence: int, now: int) -> tuple[int, RunSet]:
+    """Where the group begins when it is moved, and what it has then. Nothing is changed."""
+    if start is StartAt.DEFAULT:
+        return group.start, group.unsettled_set()
     begin = _first_sequence(queue, start, start_sequence)
-    wanted = queue.alive(begin, now)
-    return _head(queue, wanted, begin), wanted
+    return begin, queue.alive(begin, now)
 
 
 def where_new(queue: Queue, start: StartAt, start_sequence: int, now: int) -> tuple[int, RunSet]:
     """The same of a durable group that is made; see `group_for`."""
-    adopted = queue.groups.get(WAITING_NAME) if queue.options.is_fan_out else None
+    adopted = to_adopt(queue)
     if adopted is None:
-        if start is StartAt.DEFAULT:
-            start = StartAt.NOW if queue.groups else StartAt.BEGINNING
-    elif start is StartAt.DEFAULT or (start is StartAt.BEGINNING and queue.log is None):
-        return head_of(queue, adopted), adopted.unsettled_set()
-    return where_moved(queue, start, start_sequence, now)
+        return _where_made(queue, start, start_sequence, now)
+    return where_moved(queue, adopted, _start_of_adopted(queue, start), start_sequence, now)
+
+
+def to_adopt(queue: Queue) -> Group | None:
+    """The group that becomes the next one that is made."""
+    return queue.groups.get(WAITING_NAME) if queue.options.is_fan_out else None
+
+
+def _start_of_adopted(queue: Queue, start: StartAt) -> StartAt:
+    """DEFAULT: it is not moved, because it has everything from there on."""
+    return StartAt.DEFAULT if start is StartAt.BEGINNING and queue.log is None else start
+
+
+def _where_made(queue: Queue, start: StartAt, start_sequence: int, now: int) -> tuple[int, RunSet]:
+    if start is StartAt.DEFAULT:
+        start = StartAt.NOW if queue.groups else StartAt.BEGINNING
+    begin = _first_sequence(queue, start, start_sequence)
+    return begin, queue.alive(begin, now)
 
 
 def _first_sequence(queue: Queue, start: StartAt, start_sequence: int) -> int:

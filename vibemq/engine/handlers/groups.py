@@ -1,9 +1,9 @@
 """SeekGroup, FilterGroup and DeleteGroup: what an operator or an owner does to a durable group."""
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import replace
-from typing import Any
 
+from vibemq.engine.handlers.cursors.ranges import describe, described_anew
 from vibemq.engine.handlers.cursors.requests import moved
 from vibemq.engine.handlers.fan_out import (
     check_filter,
@@ -31,7 +31,9 @@ from vibemq.engine.step import Step
 from vibemq.engine.views import group_info
 from vibemq.errors import GroupFenced, GroupNotFound, InvalidOptions, VibeMQError
 from vibemq.model.commands import DeleteGroup, FilterGroup, SeekGroup
-from vibemq.model.effects import ConsumerEnded, GroupInfo
+from vibemq.model.effects import ConsumerEnded, CursorInfo, GroupInfo
+from vibemq.model.runs import RunSet
+from vibemq.model.selector import Selector
 
 _RETIRED_PER_UNIT = 8
 """Consumers that are handed nothing more, for the cost of one run."""
@@ -42,9 +44,7 @@ def seek_group(state: EngineState, step: Step, command: SeekGroup) -> Slices | N
     queue = find(state, command.queue)
     group = _to_be_moved(queue, command)
     if command.dry_run:
-        where = where_new if group is None else where_moved
-        head, wanted = where(queue, command.start, command.start_sequence, step.now)
-        step.answer(command, _would_be(queue, group, command, head=head, waiting=wanted.count))
+        step.answer(command, _would_be_sought(state, queue, group, command, step.now))
         return None
     if group is None or len(group.consumers) <= STEP_UNITS:
         _seek(state, step, command)
@@ -64,12 +64,51 @@ def _to_be_moved(queue: Queue, command: SeekGroup) -> Group | None:
     return group
 
 
-def _would_be(queue: Queue, group: Group | None, command: SeekGroup | FilterGroup, **changes: Any) -> GroupInfo:
-    """The group as a dry run tells of it. One that is missing has no epoch yet."""
-    if group is not None:
-        return replace(group_info(group, queue.next_sequence), **changes)
-    made = GroupInfo(command.group, durable=True, head=0, waiting=0, in_flight=0, consumers=0, epoch=0)
-    return replace(made, user=command.user, **changes)
+def _would_be_sought(
+    state: EngineState, queue: Queue, group: Group | None, command: SeekGroup, now: int
+) -> GroupInfo | CursorInfo:
+    """The group as a dry run tells of it, with its present epoch."""
+    if group is None:
+        return _would_be_made(queue, command, now)
+    begin, wanted = where_moved(queue, group, command.start, command.start_sequence, now)
+    if group.cursor is not None:
+        return described_anew(queue, describe(queue, group, group.cursor), begin, wanted)
+    session = state.sessions.get(command.session)
+    mine = [] if session is None else [c for c in session.consumers.values() if c.group is group and c.active]
+    texts = {"" if consumer.selector is None else consumer.selector.text for consumer in mine}
+    return replace(
+        group_info(group, queue.next_sequence),
+        head=_head_at(queue, begin, wanted),
+        waiting=wanted.count,
+        in_flight=0,
+        consumers=len(mine),
+        selectors=_selectors(group.where, texts),
+    )
+
+
+def _would_be_made(queue: Queue, command: SeekGroup | FilterGroup, now: int) -> GroupInfo:
+    """It has no epoch yet."""
+    begin, wanted = where_new(queue, command.start, command.start_sequence, now)
+    return GroupInfo(
+        command.group,
+        durable=True,
+        head=_head_at(queue, begin, wanted),
+        waiting=wanted.count,
+        in_flight=0,
+        consumers=0,
+        epoch=0,
+        user=command.user,
+    )
+
+
+def _head_at(queue: Queue, begin: int, wanted: RunSet) -> int:
+    """See `group_head`."""
+    return wanted.first if wanted else max(begin, queue.next_sequence)
+
+
+def _selectors(where: Selector | None, texts: Collection[str]) -> int:
+    """How many a group tells of. `texts`: of its active consumers, "" for those without one."""
+    return len(texts) if where is not None or any(texts) else 0
 
 
 def _seek_crowded(state: EngineState, step: Step, command: SeekGroup, queue: Queue, group: Group) -> Slices:
@@ -117,7 +156,9 @@ def _seek(state: EngineState, step: Step, command: SeekGroup) -> None:
         for consumer in [c for c in group.consumers if not c.active]:
             remove_consumer(step, consumer)
         moved(step, queue, group)
-    step.answer_standing(command, group_info(group, queue.next_sequence), need)
+    cursor = group.cursor
+    info = group_info(group, queue.next_sequence) if cursor is None else describe(queue, group, cursor)
+    step.answer_standing(command, info, need)
 
 
 def filter_group(state: EngineState, step: Step, command: FilterGroup) -> None:
@@ -132,17 +173,23 @@ def filter_group(state: EngineState, step: Step, command: FilterGroup) -> None:
     else:
         check_owner(queue, group, command.user, manage=command.manage)
     if command.dry_run:
-        changes: dict[str, Any] = {"where": "" if command.where is None else command.where.text}
         if group is None:
-            head, wanted = where_new(queue, command.start, command.start_sequence, step.now)
-            changes |= {"head": head, "waiting": wanted.count}
-        step.answer(command, _would_be(queue, group, command, **changes))
+            info, texts = _would_be_made(queue, command, step.now), []
+        else:
+            info, texts = group_info(group, queue.next_sequence), _texts(group)
+        text = "" if command.where is None else command.where.text
+        step.answer(command, replace(info, where=text, selectors=_selectors(command.where, texts)))
         return
     if group is None:
         group, _ = group_for(state, step, queue, command.group, command.start, command.start_sequence)
         claim(step, queue, group, command.user)
     set_filter(step, queue, group, command.where)
     step.answer_standing(command, group_info(group, queue.next_sequence), durable_need(queue))
+
+
+def _texts(group: Group) -> list[str]:
+    """The selectors of its active consumers, each once; "" for those without one."""
+    return list(group.routes.lines) if group.routes is not None else [""] * bool(group.active)
 
 
 def drop_group(state: EngineState, step: Step, command: DeleteGroup) -> Slices | None:

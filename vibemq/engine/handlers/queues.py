@@ -30,8 +30,8 @@ from vibemq.engine.requests import asking
 from vibemq.engine.requests.failing import fail_some
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
-from vibemq.engine.views import counters_of, waiting_most
-from vibemq.errors import InvalidOptions, QueueExists, QueueNotFound, VibeMQError, WrongIncarnation
+from vibemq.engine.views import counters_of
+from vibemq.errors import InvalidOptions, PreconditionFailed, QueueExists, QueueNotFound, VibeMQError, WrongIncarnation
 from vibemq.model.commands import (
     ChangeQueue,
     CreateQueue,
@@ -42,7 +42,7 @@ from vibemq.model.commands import (
     RemoveMessages,
     StartAt,
 )
-from vibemq.model.effects import ConsumerEnded, ConsumerLeft, Counted, Removed
+from vibemq.model.effects import ConsumerEnded, ConsumerLeft, Counted, Removed, Tried, TriedCount
 from vibemq.model.options import (
     DeliveryMode,
     Durability,
@@ -61,7 +61,7 @@ _FORGOTTEN_TOGETHER = 16
 _FIXED = ("mode", "retention", "exclusive")
 """Options that decide how a queue is kept; another value means another queue."""
 _LEFT_PER_UNIT = 16
-"""Groups of a deleted queue that are looked at for the cost of one run."""
+"""Groups that are looked at for the cost of one run."""
 _LOOKED_AT_FOR_ONE = 64
 """Groups out of which the message of one request is taken; with more of them it costs less to let it expire."""
 
@@ -109,7 +109,7 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
         if not command.dry_run and _add_groups(state, step, existing, command):
             step.answer_standing(command, None, durable_need(existing))
         else:
-            step.answer_standing(command, None, state.need_of_known, unchanged=True)
+            step.answer_standing(command, _of_nothing(command), state.need_of_known, unchanged=True)
         return
     name = command.queue
     options = command.options or _defaults(state)
@@ -123,7 +123,7 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
             "this request comes from the broker itself; create it through a client, or leave exclusive out"
         )
     if command.dry_run:
-        step.answer(command, None)
+        step.answer(command, Tried())
         return
     queue = make_queue(state, step, name, options, state.queues)
     lifetime.begin(state, queue, step.now)
@@ -131,6 +131,11 @@ def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
         lifetime.own(state, queue, command.session)
     _add_groups(state, step, queue, command)
     step.answer_standing(command, None, Durability.STRONG)
+
+
+def _of_nothing(command: CreateQueue | DeleteQueue) -> Tried | None:
+    """The answer where there is nothing to do."""
+    return Tried() if command.dry_run else None
 
 
 def check_new_queue(state: EngineState, name: str, options: QueueOptions) -> None:
@@ -225,7 +230,7 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
         )
     options.check_together()
     if command.dry_run:
-        step.answer(command, None)
+        step.answer(command, Tried())
         return
     if queue.options.hold_behind_failed and not options.hold_behind_failed:
         for group in queue.groups.values():
@@ -246,14 +251,52 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
 def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> Slices | None:
     queue = state.queues.get(command.queue)
     if queue is None:
-        step.answer_standing(command, None, state.need_of_known, unchanged=True)
+        step.answer_standing(command, _of_nothing(command), state.need_of_known, unchanged=True)
         return None
+    if command.at_most is not None:
+        return _delete_at_most(state, step, queue, command, command.at_most)
+    return _delete(state, step, queue, command)
+
+
+def _delete_at_most(state: EngineState, step: Step, queue: Queue, command: DeleteQueue, at_most: int) -> Slices:
+    step = yield from _check_most(step, queue, at_most, held=True)
+    if queue.deleted:
+        step.answer_standing(command, _of_nothing(command), state.need_of_known, unchanged=True)
+    elif (slices := _delete(state, step, queue, command)) is not None:
+        yield from slices
+
+
+def _delete(state: EngineState, step: Step, queue: Queue, command: DeleteQueue) -> Slices | None:
     if command.dry_run:
-        step.answer(command, None)
+        step.answer(command, Tried())
         return None
     parked = queue.take_parked()
     remove(state, step, queue, state.queues)
     return _deleted(state, step, queue, parked, command)
+
+
+def _check_most(step: Step, queue: Queue, at_most: int, *, held: bool) -> Generator[None, Step, Step]:
+    """Whether no more messages would be lost, as a queue's description counts them: what is ready and what is delayed,
+    each in the group that has most; with `held` also what consumers have. Returns the last slice's step.
+
+    Raises:
+        PreconditionFailed: there are more.
+    """
+    ready = delayed = in_flight = 0
+    for number, group in enumerate(list(queue.groups.values()), 1):
+        ready, delayed = max(ready, group.ready_count), max(delayed, group.delayed_count)
+        in_flight += group.in_flight - group.held_back
+        step.work += not number % _LEFT_PER_UNIT
+        if step.work >= STEP_UNITS:
+            step = yield
+    count = ready + delayed + (in_flight if held else 0)
+    if count > at_most:
+        raise PreconditionFailed(
+            f"queue {queue.name!r} would lose {count:,} messages, and at_most is {at_most:,}; nothing was done. Look "
+            "at the queue again",
+            {"count": count},
+        )
+    return step
 
 
 def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Queue]) -> None:
@@ -352,21 +395,22 @@ def end_consumer(step: Step, queue: Queue, consumer: Consumer, error: VibeMQErro
     consumer.unacked.take_all()
 
 
-def purge_queue(state: EngineState, step: Step, command: PurgeQueue) -> Slices | None:
+def purge_queue(state: EngineState, step: Step, command: PurgeQueue) -> Slices:
     queue = find(state, command.queue)
-    if command.dry_run:
-        step.answer(command, Counted(waiting_most(queue)))
-        return None
     last = queue.unseen[0].first if queue.unseen else queue.next_sequence
-    return _drop(step, command, queue, [(1, last - 1)])
+    if command.at_most is not None:
+        step = yield from _check_most(step, queue, command.at_most, held=False)
+    yield from _drop(state, step, command, queue, [(1, last - 1)])
 
 
 def remove_messages(state: EngineState, step: Step, command: RemoveMessages) -> Slices:
     queue = find_same(state, command.queue, command.incarnation)
-    return _drop(step, command, queue, command.runs)
+    return _drop(state, step, command, queue, command.runs)
 
 
-def _drop(step: Step, command: PurgeQueue | RemoveMessages, queue: Queue, runs: list[Run]) -> Slices:
+def _drop(
+    state: EngineState, step: Step, command: PurgeQueue | RemoveMessages, queue: Queue, runs: list[Run]
+) -> Slices:
     """A slice takes messages out of every group and of the log in one step, so a group that joins between two slices
     gets what is left and nothing else; of very many groups, see `crowds/dropping.py`. Messages that were published
     later stay."""
@@ -375,14 +419,18 @@ def _drop(step: Step, command: PurgeQueue | RemoveMessages, queue: Queue, runs: 
         if queue.deleted:
             break
         if is_crowded(queue):
-            step, dropped, _ = yield from drop_from_groups(step, queue, piece, Reason.PURGED)
+            parted = drop_from_groups(step, queue, piece, Reason.PURGED, dry_run=command.dry_run)
+            step, dropped, _ = yield from parted
+        elif command.dry_run:
+            dropped = waiting_among(queue, piece, held_among(queue, piece))
         else:
             dropped = drop_waiting(step, queue, piece, Reason.PURGED)
         step.work += cost
         count += dropped.count
         if step.work >= STEP_UNITS:
             step = yield
-    step.answer_standing(command, Counted(count), _drop_need(queue, count))
+    need = state.need_of_known if command.dry_run else _drop_need(queue, count)
+    step.answer_standing(command, TriedCount(count) if command.dry_run else Counted(count), need)
 
 
 def _cut(queue: Queue, first: int, last: int, most: int) -> tuple[int, int]:

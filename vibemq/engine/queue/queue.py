@@ -356,7 +356,8 @@ class Queue(Backlog["Added"]):
             self.walk.begin_again()
 
     def alive(self, start: int, now: int) -> RunSet:
-        """Visible sequences from `start` on that a group could still be given, and may be given at once."""
+        """Visible sequences from `start` on that a group could still be given, and may be given at once. Whoever gives
+        them to one says so: see `regained`."""
         if start >= self.open_end():
             return RunSet()
         if self.log is not None:
@@ -367,7 +368,6 @@ class Queue(Backlog["Added"]):
         alive.remove(1, self.swept)
         for run in self.expiries.overdue(now):
             alive.remove(*run)
-        self.regained()
         return alive
 
     def alive_within(self, first: int, last: int, now: int) -> RunSet:

@@ -25,7 +25,8 @@ class DeleteGroup:
 
 @dataclass(slots=True)
 class SeekGroup:
-    """Create or move a durable group's cursor and take it over (its epoch goes up). Reply: `GroupInfo`."""
+    """Create or move a durable group's cursor and take it over (its epoch goes up). Reply: `GroupInfo`, of a cursor
+    `CursorInfo`."""
 
     session: int
     token: Any

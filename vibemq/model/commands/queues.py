@@ -58,6 +58,8 @@ class DeleteQueue:
     queue: QueueName
     dry_run: bool = False
     """Only check, and reply what the reply would be."""
+    at_most: int | None = None
+    """Refuse with PreconditionFailed if more messages than that would be lost. Those that consumers hold count, too."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,8 @@ class PurgeQueue:
     queue: QueueName
     dry_run: bool = False
     """Only check, and reply what the reply would be."""
+    at_most: int | None = None
+    """Refuse with PreconditionFailed if more messages than that would be lost."""
 
 
 @dataclass(slots=True)
@@ -81,6 +85,8 @@ class RemoveMessages:
     runs: list[Run]
     incarnation: str | None = None
     """Of the queue in which the sequences were found; None: of whichever it is."""
+    dry_run: bool = False
+    """Only check, and reply what the reply would be."""
 
 
 @dataclass(slots=True)

@@ -185,9 +185,7 @@ class Groups:
             raise GroupNotFound(f"queue {queue!r} has no group {group!r}")
         start, sequence = await self._start(queue, wanted.start)
         found = await self._ask(caller, SeekGroup, queue, group, start, sequence, dry_run=wanted.dry_run)
-        if wanted.dry_run and found.cursor:
-            return {**cursor_json(self._readers.cursor(queue, group)), "committed": found.head, "head": found.head}
-        return cursor_json(self._readers.cursor(queue, group)) if found.cursor else asdict(found)
+        return cursor_json(found) if isinstance(found, CursorInfo) else asdict(found)
 
     async def filter(self, caller: Caller, wanted: FilterArguments) -> dict[str, Any]:
         """The group is made if it is missing."""

@@ -202,12 +202,13 @@ class AuditLog:
         `asked`: arguments by name, which nobody has checked; those that name what it concerns are told.
         """
         told = {name: value for name in RESOURCES if isinstance(value := asked(name), str) and value}
+        tried = {"dry_run": True} if asked("dry_run") is True else {}
         fields = {
             "event": "access.denied",
             "user": principal.name if principal is not None else "",
             "token": principal.token_id if principal is not None else "",
             "operation": operation,
-            "arguments": _bounded({name: shown(value) for name, value in told.items()}),
+            "arguments": _bounded({name: shown(value) for name, value in told.items()} | tried),
             "outcome": "refused",
             "reason": reason,
         }

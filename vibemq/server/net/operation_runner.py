@@ -190,7 +190,9 @@ class OperationRunner:
         if operation.limited_per is None or principal is None or principal.superuser:
             return None
         address = address_of(place.host) if operation.limited_per is OwnLimit.USER_AND_ADDRESS else ""
-        if self._own_changes.take(f"{operation.name} {address} {principal.name}", self._monotonic()):
+        # What is tried leaves a record where it is refused; it takes nothing of what may be changed.
+        counted = f"{operation.name} {'tried' if call.is_dry_run else 'done'} {address} {principal.name}"
+        if self._own_changes.take(counted, self._monotonic()):
             return None
         self._metrics.rate_limited += 1
         refusal = RateLimited(

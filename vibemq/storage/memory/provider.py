@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 
-from vibemq.errors import StorageFailed
+from vibemq.errors import InvalidOptions, StorageFailed
 from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted
 from vibemq.model.records import MessagesAdded, Record, StageMoved
 from vibemq.model.stored import DeadLetter, DeadPage, DeadPageWanted, Slice, StoredState
@@ -141,7 +141,7 @@ class MemoryStorage:
                         yield Problem("dead letters without their messages", _WHERE, None, queue.name, first, last)
 
     def backup(self, target: Path, progress: Progress | None = None) -> None:
-        raise StorageFailed("the memory provider keeps nothing on disk, so there is nothing to back up")
+        raise InvalidOptions("the memory provider keeps nothing on disk, so there is nothing to back up")
 
     def compact(self, progress: Progress | None = None) -> int:
         self._check_open()

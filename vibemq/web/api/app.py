@@ -172,6 +172,14 @@ class HttpApi:
             self._check_login(exchange)
             check_content_type(request.headers, endpoint.consumes, has_body=bool(body))
             exchange.body = body if endpoint.raw else read_json(body, endpoint.marks_max)
+        elif request.method == "DELETE":
+            if await read_body(request, BODY_BYTES_MAX):
+                # It may have been meant as a dry run, or with a guard.
+                raise InvalidPayload(
+                    "DELETE takes no body, and what stands in this one would be passed over; the parameters of DELETE "
+                    "stand in the query"
+                )
+            self._check_login(exchange)
         if exchange.asker is not None and self.state.hides_bodies(exchange.asker.principal):
             check_filters(endpoint.operation, exchange.query, exchange.body)
         if (text := one_key(request.headers.getlist(HEADER))) is not None:
@@ -247,6 +255,8 @@ class HttpApi:
 
     async def _ask(self, exchange: Exchange, arguments: Mapping[str, Any]) -> Any:
         endpoint = exchange.endpoint
+        # A dry run uses up no key: the change itself may have the same one.
+        exchange.passing = arguments.get("dry_run") is True
         try:
             if (extend := exchange.request.scope.get(EXTEND)) is not None:
                 extend(endpoint.timeout_s + LATE_S)

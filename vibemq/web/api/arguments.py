@@ -11,14 +11,14 @@ from pydantic import BaseModel, ValidationError
 
 from vibemq.errors import InvalidMessage, InvalidPayload
 from vibemq.operations import Operation
+from vibemq.operations import arguments as operations_arguments
 from vibemq.operations.reading.instants import read_in
 from vibemq.web.api.contract import Contract, Endpoint, Exchange, Parameter
 from vibemq.web.api.idempotency import HEADER, checked_key
 
 CURSOR = Parameter("cursor", {"type": "string"}, "Where the page begins: `next` of the page before.")
 GUARDS = {
-    "at_most": "which would guard nothing; give a value, or leave it out",
-    "dry_run": "which would guard nothing; give a value, or leave it out",
+    **operations_arguments.GUARDS,
     "filter": "which would mean every letter; give an object, {} for every letter",
 }
 """Fields that keep a request from doing more than was meant, and why one that a program has left empty is refused."""

@@ -95,6 +95,14 @@ async def test_whole_tokens_in_the_place_of_names_are_written_without_their_secr
         assert "vmq_0123456789ab_" in text, "so that it can be revoked"
 
 
+def test_what_was_only_to_be_tried_is_said_of_a_refusal() -> None:
+    kept = Kept()
+    audit = AuditLog(lambda: 0.0, file=kept)
+    audit.denied(Somebody(), ROOT, "queue.purge", "no", {"queue": "a", "dry_run": True}.get)
+    audit.denied(Somebody(), ROOT, "queue.purge", "no", {"queue": "a", "dry_run": False}.get)
+    assert [record["arguments"] for record in kept.records] == [{"queue": "a", "dry_run": True}, {"queue": "a"}]
+
+
 def test_a_change_is_always_written(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     audit = AuditLog(lambda: 0.0)

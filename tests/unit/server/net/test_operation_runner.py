@@ -130,6 +130,31 @@ async def test_what_users_change_of_themselves_without_any_right_is_limited() ->
     assert isinstance(await change(ann), RateLimited)
 
 
+class Tried(CanBeTried, OfUser):
+    pass
+
+
+class TriedThings:
+    async def change(self, caller: Caller, wanted: Arguments) -> dict[str, bool]:
+        return {}
+
+
+async def test_dry_runs_use_up_nothing_of_what_users_may_change() -> None:
+    create = Operation("token.create", "Own.", Tried, TriedThings, task=TriedThings.change, limited_per=OwnLimit.USER)
+    registry = Registry(Policy({"ann": ()}), [create], [TriedThings()])
+    runner = runner_of(registry, AuditLog(lambda: 0.0), lambda: 0.0)
+    ann = Principal("ann", login=LoginKind.PASSWORD)
+
+    async def ask(**arguments: bool) -> object:
+        call = registry.admit(ann, "token.create", {"user": "ann", **arguments})
+        return await runner.carried_out(Somebody(), call)
+
+    for _ in range(OWN_CHANGES_AT_ONCE):
+        await ask(dry_run=True)
+    assert isinstance(await ask(dry_run=True), RateLimited)
+    assert not isinstance(await ask(), RateLimited)
+
+
 async def test_who_has_a_leaked_password_does_not_use_up_what_its_owner_may_do() -> None:
     own = OwnThings()
     operations = [

@@ -3,6 +3,9 @@
 The rows themselves come from storage.
 """
 
+from dataclasses import replace
+
+from vibemq.engine.handlers.fan_out import head_at
 from vibemq.engine.pacing import is_crowded
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
@@ -108,6 +111,25 @@ def describe(queue: Queue, group: Group, cursor: Cursor) -> CursorInfo:
         user=group.owner,
         lost=cursor.lost.runs(),
         quarantined=cursor.quarantined.runs(),
+    )
+
+
+def described_anew(queue: Queue, info: CursorInfo, begin: int, wanted: RunSet) -> CursorInfo:
+    """How the cursor is described when it is moved there, and has what is wanted; see `Cursor.start_over`."""
+    head = head_at(queue, begin, wanted)
+    return replace(
+        info,
+        committed=head,
+        head=head,
+        backlog_messages=wanted.count,
+        backlog_bytes=queue.size_of(wanted),
+        oldest_at=queue.sizes.published_at(wanted.first) if wanted else 0,
+        expired=False,
+        moved=False,
+        plans=0,
+        joins=0,
+        lost=[],
+        quarantined=[],
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from vibemq.engine.handlers.cursors.holds import settle
 from vibemq.engine.handlers.cursors.lookup import check_epoch, check_expired, cursor_of, find_cursor, missing
 from vibemq.engine.handlers.cursors.plans import forget_plans
-from vibemq.engine.handlers.cursors.ranges import describe, tail_of
+from vibemq.engine.handlers.cursors.ranges import describe, described_anew, tail_of
 from vibemq.engine.handlers.dead_lettering import turn_down
 from vibemq.engine.handlers.fan_out import (
     check_group_name,
@@ -19,6 +19,8 @@ from vibemq.engine.handlers.fan_out import (
     group_for,
     head_of,
     move_group,
+    to_adopt,
+    where_moved,
     where_new,
 )
 from vibemq.engine.handlers.jobs.deaths import note_tried
@@ -26,7 +28,7 @@ from vibemq.engine.handlers.queues import find, find_same
 from vibemq.engine.handlers.transactions import has_delays_on_their_way
 from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.cursor import Cursor
-from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
@@ -97,34 +99,51 @@ def _check_join(state: EngineState, step: Step, queue: Queue, group: Group | Non
 
 
 def _would_be(queue: Queue, group: Group | None, command: JoinCursor, now: int) -> CursorInfo:
-    """The cursor as a dry run tells of it. One that is missing has no epoch yet."""
-    if group is not None:
-        return describe(queue, group, cursor_of(queue, group))
-    head, wanted = where_new(queue, command.start, command.start_sequence, now)
-    return CursorInfo(
+    """The cursor as a dry run tells of it, with its present epoch; one that is missing has none yet."""
+    if group is None:
+        info = _would_be_made(queue, command, now)
+    else:
+        cursor = cursor_of(queue, group)
+        info = describe(queue, group, cursor)
+        if not command.take_over:
+            return info
+        if _starts_over(group, cursor, command):
+            where = where_moved(queue, group, StartAt.SEQUENCE, cursor.head, now)
+            info = described_anew(queue, info, *where)
+        elif command.begin is not None:
+            kept = 0 if _forgets_plans(group, cursor, command) else info.plans
+            info = replace(info, moved=cursor.moved and not _heeds(group, cursor, command), plans=kept)
+    return replace(info, joins=info.joins + 1, owner=command.owner[:OWNER_MAX], user=info.user or command.user)
+
+
+def _would_be_made(queue: Queue, command: JoinCursor, now: int) -> CursorInfo:
+    adopted = to_adopt(queue)
+    counters = GroupCounters() if adopted is None else adopted.counters
+    nothing = CursorInfo(
         group=command.group,
         queue_id=queue.queue_id,
         incarnation=queue.incarnation,
         epoch=0,
-        committed=head,
-        head=head,
+        committed=0,
+        head=0,
         tail=tail_of(queue),
-        backlog_messages=wanted.count,
-        backlog_bytes=queue.sizes.of_runs(wanted.runs()),
-        oldest_at=queue.sizes.published_at(wanted.first) if wanted else 0,
+        backlog_messages=0,
+        backlog_bytes=0,
+        oldest_at=0,
         hold_ms=0,
         max_lag_ms=0,
         max_lag_bytes=0,
         expired=False,
         moved=False,
-        expired_messages=0,
+        expired_messages=counters.expired + counters.expired_dead,
         plans=0,
-        joins=1,
-        owner=command.owner[:OWNER_MAX],
-        user=command.user,
+        joins=0,
+        owner="",
+        user="",
         lost=[],
         quarantined=[],
     )
+    return described_anew(queue, nothing, *where_new(queue, command.start, command.start_sequence, now))
 
 
 def _check_no_delays(state: EngineState, queue: Queue, name: str, now: int) -> None:
@@ -148,20 +167,36 @@ def _begin_anew(
     A decision for this epoch is heeded by a cursor that was not moved, too: of a reader's queues another one may have
     been, and this one may keep the plans of all.
     """
-    if command.begin is None:
-        return
-    if not (cursor.moved or (_is_decided(group, command) and command.begin_epoch is not None)):
-        newest = cursor.plans.newest()
-        if newest is not None and not newest.has_rows:
-            # No batch of the reader before had rows, and this one counts its batches from 0 again.
-            forget_plans(state, step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
-        return
-    if command.begin is Begin.REPLAY and (cursor.moved or cursor.head < cursor.committed):
+    if _starts_over(group, cursor, command):
         move_group(state, step, queue, group, StartAt.SEQUENCE, cursor.head, durable_need(queue))
         cursor.start_over(head_of(queue, group))
         return
-    cursor.moved = False
-    forget_plans(state, step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
+    forgets = _forgets_plans(group, cursor, command)
+    if _heeds(group, cursor, command):
+        cursor.moved = False
+    if forgets:
+        forget_plans(state, step, queue, group, cursor, cursor.plans.next_number, durable_need(queue), newest=True)
+
+
+def _heeds(group: Group, cursor: Cursor, command: JoinCursor) -> bool:
+    """Whether there is a decision, which counts."""
+    if command.begin is None:
+        return False
+    return cursor.moved or (_is_decided(group, command) and command.begin_epoch is not None)
+
+
+def _starts_over(group: Group, cursor: Cursor, command: JoinCursor) -> bool:
+    may = _heeds(group, cursor, command) and command.begin is Begin.REPLAY
+    return may and (cursor.moved or cursor.head < cursor.committed)
+
+
+def _forgets_plans(group: Group, cursor: Cursor, command: JoinCursor) -> bool:
+    """Of a cursor that does not start over."""
+    if command.begin is None or _heeds(group, cursor, command):
+        return command.begin is not None
+    # No batch of the reader before had rows, and this one counts its batches from 0 again.
+    newest = cursor.plans.newest()
+    return newest is not None and not newest.has_rows
 
 
 def _is_decided(group: Group, command: JoinCursor) -> bool:
@@ -298,18 +333,18 @@ def quarantine(state: EngineState, step: Step, command: Quarantine) -> Slices:
     queue, group, cursor = _of_owner(state, command)
     if len(command.runs) > RUNS_MAX:
         raise InvalidOptions(f"at most {RUNS_MAX} runs can be quarantined at a time, not {len(command.runs)}")
-    asked, taken, more = 0, 0, 0
-    for runs, cost in pieces(command.runs, partial(group.cut_waiting, by_message=queue.options.dead_letter)):
+    asked, taken, more = 0, 0, False
+    wanted = RunSet(sorted(command.runs)).runs()
+    for runs, cost in pieces(wanted, partial(group.cut_waiting, by_message=queue.options.dead_letter)):
         end, found = tail_of(queue) - 1, RunSet()
         for first, last in runs:
             first, last = max(first, cursor.committed), min(last, end)
             if first <= last:
                 asked += last - first + 1
+                more = more or not cursor.quarantined.covers(first, last)
                 found.add_all((group.waiting_within if command.dry_run else group.take_waiting)(first, last))
                 if not command.dry_run:
-                    before = cursor.quarantined.count
                     cursor.quarantined.add(first, last)
-                    more += cursor.quarantined.count - before
         taken += found.count
         if found and not command.dry_run:
             turn_down(state, step, queue, group, found.runs(), "quarantined by an operator")

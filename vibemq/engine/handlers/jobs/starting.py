@@ -129,7 +129,9 @@ def change(state: EngineState, step: Step, command: ChangeJob) -> None:
             )
         )
     if command.dry_run:
-        step.answer(command, reduce(changed, records, job), state.need_of_known)
+        would_be = reduce(changed, records, job)
+        held = _held(step, would_be) if would_be.state is JobState.QUEUED and not same_state else None
+        step.answer(command, would_be if held is None else changed(would_be, held), state.need_of_known)
         return
     for record in records:
         note(state, step, record)
@@ -211,10 +213,15 @@ def job_of(state: EngineState, job_id: int) -> StoredJob:
 
 def hold(state: EngineState, step: Step, job: StoredJob) -> bool:
     """If its guards say so."""
+    held = _held(step, job)
+    if held is not None:
+        note(state, step, held)
+    return held is not None
+
+
+def _held(step: Step, job: StoredJob) -> JobChanged | None:
     why = why_held(job)
-    if why:
-        note(state, step, JobChanged(job.job_id, step.now, JobEvent(step.now, "held", why), JobState.HELD, why))
-    return bool(why)
+    return JobChanged(job.job_id, step.now, JobEvent(step.now, "held", why), JobState.HELD, why) if why else None
 
 
 def let_run(state: EngineState, step: Step) -> None:

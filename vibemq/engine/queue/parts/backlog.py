@@ -12,7 +12,7 @@ from vibemq.engine.waiting import Waiting
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import Extras
 from vibemq.model.rows import Rows
-from vibemq.model.runs import END
+from vibemq.model.runs import END, RunSet
 
 _LOOKS_TOGETHER = 32
 """Groups that one publish looks at near the limits."""
@@ -247,6 +247,12 @@ class Backlog(Generic[S]):
     def is_size_counted(self, group: Group) -> bool:
         """Whether the bytes of what waits in the group are added up; else some are told by the average of the queue."""
         return group.ready.run_count + len(group.delayed) + len(group.scheduled) <= _LOOKUPS_MAX
+
+    def size_of(self, wanted: RunSet) -> int:
+        """Estimated bytes of a group's messages, which it does not have yet."""
+        if wanted.run_count <= _LOOKUPS_MAX:
+            return self.sizes.of_runs(wanted.runs())
+        return self.sizes.average() * wanted.count
 
     def group_size(self, group: Group) -> int:
         """Estimated bytes of what waits in the group."""

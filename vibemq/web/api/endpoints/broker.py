@@ -53,6 +53,7 @@ ENDPOINTS = (
         kind=Kind.CHANGE,
         response=ANYTHING,
         status=201,
+        more_statuses=(200,),
         errors=(ErrorCode.INVALID_OPTIONS, ErrorCode.STORAGE_FULL),
         timeout_s=BACKUP_TIMEOUT_S,
         idempotent=True,

@@ -37,6 +37,7 @@ class AtMostBody(BaseModel):
     at_most: int = Field(
         0, ge=0, description="Refuse if more messages than that are ready or delayed; left out: never."
     )
+    dry_run: bool = Field(False, description="Check everything, say what would be done, and change nothing.")
 
 
 def tag_of(info: dict[str, Any]) -> str:
@@ -83,10 +84,6 @@ def creation(exchange: Exchange) -> dict[str, Any]:
 def created(result: Any, exchange: Exchange) -> dict[str, Any]:
     exchange.status = 200 if exchange.unchanged else 201
     return {"queue": exchange.path["queue"]}
-
-
-def deleted(result: Any, exchange: Exchange) -> dict[str, Any]:
-    return {"dry_run": True} if exchange.query.get("dry_run") else {}
 
 
 def change(exchange: Exchange) -> dict[str, Any]:
@@ -223,7 +220,7 @@ ENDPOINTS = (
         "missing queue has the same answer.",
         operation="queue.delete",
         kind=Kind.CHANGE,
-        shape=deleted,
+        shape=nothing,
         response=ANYTHING,
         errors=(ErrorCode.PRECONDITION_FAILED, ErrorCode.QUEUE_EXCLUSIVE),
     ),
@@ -235,7 +232,7 @@ ENDPOINTS = (
         kind=Kind.CHANGE,
         body=AtMostBody,
         arguments=at_most,
-        response=record({"count": WHOLE}),
+        response=record({"count": WHOLE}, {"dry_run": BOOLEAN}),
         errors=(ErrorCode.QUEUE_NOT_FOUND, ErrorCode.PRECONDITION_FAILED, ErrorCode.QUEUE_EXCLUSIVE),
         idempotent=True,
     ),

@@ -17,6 +17,7 @@ from vibemq.web.api.endpoints.shapes import (
     TEXT,
     WHOLE,
     listed,
+    nothing,
     record,
 )
 from vibemq.web.api.errors import HttpCode, Problem
@@ -66,7 +67,7 @@ def peeked(exchange: Exchange) -> dict[str, Any]:
 
 def removed(exchange: Exchange) -> dict[str, Any]:
     sequence = _sequence(exchange)
-    return {"queue": exchange.path["queue"], "runs": [[sequence, sequence]]}
+    return {"queue": exchange.path["queue"], "runs": [[sequence, sequence]], **exchange.query}
 
 
 def was_removed(result: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def was_removed(result: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
             f"queue {exchange.path['queue'][:64]!r} has no message {exchange.path['sequence'][:20]} that waits; it was "
             "consumed or removed, is with a consumer, or never existed"
         )
-    return {}
+    return nothing(result, exchange)
 
 
 def _sequence(exchange: Exchange) -> int:
@@ -216,7 +217,7 @@ REMOVE = Endpoint(
     summary="Remove one message that waits.",
     operation="queue.remove",
     kind=Kind.CHANGE,
-    query=(),
+    query=(Parameter("dry_run", {"type": "boolean"}, "Check everything, say what would be done, and change nothing."),),
     arguments=removed,
     shape=was_removed,
     response={"type": "object"},
