@@ -33,7 +33,7 @@ class MeshDoors(ConfiguredBroker):
 
     def client(self) -> Client:
         url = f"http://127.0.0.1:{self.ports['eventmesh-http']}"
-        return Client(httpx.AsyncClient(base_url=url, timeout=60, trust_env=False), dict(IDENTITY))
+        return Client(httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=False), dict(IDENTITY))
 
 
 async def test_subscriptions_and_what_waits_for_them_survive_a_kill(tmp_path: Path) -> None:

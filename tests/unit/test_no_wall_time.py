@@ -44,6 +44,7 @@ EXCEPTIONS = {
     "interop/test_native_rules.py": "a clock makes names that differ",
     "properties/test_native_codec.py": "processor time, best of three, one against another",
     "run.py": "prints how long the run took",
+    "unit/proof/test_idle.py": "processor time of a thread that has ended, which its process has at least",
     "watchdog.py": "processor time of one thread between two turns of the loop, at best of some",
     "unit/spark/read/test_batch.py": "an instant of the broker is compared with the wall clock, within a minute",
 }
