@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -150,10 +150,13 @@ def memory(pid: int) -> tuple[float, float]:
 
 
 def wakeups(pid: int) -> int:
-    """How often its threads went to sleep of their own accord, since they began."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    lines = (line for task in tasks for line in (task / "status").read_text().splitlines())
-    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+    """How often its threads went to sleep of their own accord, since they began; of those that have ended, nothing."""
+    count = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            lines = (task / "status").read_text().splitlines()
+            count += sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+    return count
 
 
 @contextmanager
@@ -331,7 +334,7 @@ def judge(cost: Cost, name: str) -> list[Finding]:
     if silence.echoes > CPU_MAX_ECHOES:
         told.append(
             f"{count} connections ({name}) that do nothing take {silence.echoes:.1f} times the processor time "
-            f"({silence.percent:.1f} % of a core) that an echo of what they send takes; allowed is {CPU_MAX_ECHOES:.0f}"
+            f"({silence.percent:.1f} % of a core) that an echo of what they send takes; allowed is {CPU_MAX_ECHOES:g}"
         )
     if silence.wakeups_per_s > wakeups_allowed(count):
         told.append(

@@ -81,7 +81,8 @@ class Collector:
         """From here on, in place of Python's own full collections."""
         self._base = self._blocks()
         self._thresholds = gc.get_threshold()
-        gc.set_threshold(YOUNG_THRESHOLD, MIDDLE_THRESHOLD, NEVER)
+        # A process that collects nothing by itself (0), or less at a time, keeps that.
+        gc.set_threshold(min(self._thresholds[0], YOUNG_THRESHOLD), MIDDLE_THRESHOLD, NEVER)
         gc.callbacks.append(self._collected)
 
     def stop(self) -> None:

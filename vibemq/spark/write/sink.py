@@ -156,8 +156,8 @@ class _Sink:
                 end(client, first.place)
 
     def _check_late(self, messages: Sequence[Any]) -> None:
-        """Raises DataLoss for rows that should be dead letters and are none. A batch that is read again has none of
-        these: its group has not acknowledged it, or holds it, and then knows what it has rejected."""
+        """Raises DataLoss for rows that should be dead letters and are none. A batch that is read again and rejects the
+        same has none of these: its group has not acknowledged it, or holds it, and then knows what it has rejected."""
         late: Counter[str] = Counter()
         for message in messages:
             if message is not None:
