@@ -26,7 +26,7 @@ from vibemq.model.commands import (
     Settlement,
     StartAt,
 )
-from vibemq.model.options import DeliveryMode
+from vibemq.model.options import DeliveryMode, Retention
 from vibemq.model.runs import Run
 from vibemq.model.selector import Selector
 
@@ -117,7 +117,12 @@ MOVES: st.SearchStrategy[Move] = st.one_of(
     st.just(lambda driver: driver.restart()),
 )
 OPTIONS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {}, optional={"mode": st.just(DeliveryMode.FAN_OUT_WITH_ACK), "retention": st.just(1), "dead_letter": st.booleans()}
+    {},
+    optional={
+        "mode": st.just(DeliveryMode.FAN_OUT_WITH_ACK),
+        "retention": st.just(Retention.LOG),
+        "dead_letter": st.booleans(),
+    },
 )
 
 

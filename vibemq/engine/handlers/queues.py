@@ -62,6 +62,8 @@ _FIXED = ("mode", "retention", "exclusive")
 """Options that decide how a queue is kept; another value means another queue."""
 _LEFT_PER_UNIT = 16
 """Groups that are looked at for the cost of one run."""
+_CAUGHT_UP_PER_UNIT = 4
+"""Groups that take in what was published for the cost of one run."""
 _LOOKED_AT_FOR_ONE = 64
 """Groups out of which the message of one request is taken; with more of them it costs less to let it expire."""
 
@@ -276,26 +278,39 @@ def _delete(state: EngineState, step: Step, queue: Queue, command: DeleteQueue) 
 
 
 def _check_most(step: Step, queue: Queue, at_most: int, *, held: bool) -> Generator[None, Step, Step]:
-    """Whether no more messages would be lost, as a queue's description counts them: what is ready and what is delayed,
-    each in the group that has most; with `held` also what consumers have. Returns the last slice's step.
+    """Whether no more messages are there, as a queue's description counts them: what is ready and what is delayed, each
+    in the group that has most; with `held` also what consumers have. Returns the last slice's step, in which the caller
+    decides: nothing comes between. The queue may have been deleted by then.
 
     Raises:
         PreconditionFailed: there are more.
     """
-    ready = delayed = in_flight = 0
-    for number, group in enumerate(list(queue.groups.values()), 1):
-        ready, delayed = max(ready, group.ready_count), max(delayed, group.delayed_count)
-        in_flight += group.in_flight - group.held_back
-        step.work += not number % _LEFT_PER_UNIT
-        if step.work >= STEP_UNITS:
-            step = yield
-    count = ready + delayed + (in_flight if held else 0)
+    if is_crowded(queue):
+        step = yield from _catch_up(step, queue)
+    if queue.deleted:
+        return step
+    groups = queue.groups.values()
+    count = max((group.ready_count for group in groups), default=0)
+    count += max((group.delayed_count for group in groups), default=0)
+    if held:
+        count += sum(group.in_flight - group.held_back for group in groups)
     if count > at_most:
+        where = "ready, delayed or with consumers" if held else "ready or delayed"
         raise PreconditionFailed(
-            f"queue {queue.name!r} would lose {count:,} messages, and at_most is {at_most:,}; nothing was done. Look "
-            "at the queue again",
+            f"queue {queue.name!r} has {count:,} messages that are {where}, and at_most is {at_most:,}; nothing was "
+            "done. Look at the queue again",
             {"count": count},
         )
+    return step
+
+
+def _catch_up(step: Step, queue: Queue) -> Generator[None, Step, Step]:
+    """Of very many groups: take in what was published since they were looked at, which costs more than to count."""
+    for number, group in enumerate(list(queue.groups.values()), 1):
+        group.ready_count  # noqa: B018
+        step.work += not number % _CAUGHT_UP_PER_UNIT
+        if step.work >= STEP_UNITS:
+            step = yield
     return step
 
 
@@ -397,9 +412,9 @@ def end_consumer(step: Step, queue: Queue, consumer: Consumer, error: VibeMQErro
 
 def purge_queue(state: EngineState, step: Step, command: PurgeQueue) -> Slices:
     queue = find(state, command.queue)
-    last = queue.unseen[0].first if queue.unseen else queue.next_sequence
     if command.at_most is not None:
         step = yield from _check_most(step, queue, command.at_most, held=False)
+    last = queue.unseen[0].first if queue.unseen else queue.next_sequence
     yield from _drop(state, step, command, queue, [(1, last - 1)])
 
 

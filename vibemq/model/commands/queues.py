@@ -59,7 +59,8 @@ class DeleteQueue:
     dry_run: bool = False
     """Only check, and reply what the reply would be."""
     at_most: int | None = None
-    """Refuse with PreconditionFailed if more messages than that would be lost. Those that consumers hold count, too."""
+    """Refuse with PreconditionFailed if it has more messages than that: those that are ready or delayed in the group
+    that has most, and those that consumers hold. What only a log keeps does not count."""
 
 
 @dataclass(slots=True)
@@ -72,7 +73,8 @@ class PurgeQueue:
     dry_run: bool = False
     """Only check, and reply what the reply would be."""
     at_most: int | None = None
-    """Refuse with PreconditionFailed if more messages than that would be lost."""
+    """Refuse with PreconditionFailed if more messages than that are ready or delayed in the group that has most. What
+    only a log keeps does not count."""
 
 
 @dataclass(slots=True)

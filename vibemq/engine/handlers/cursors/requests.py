@@ -354,7 +354,8 @@ def quarantine(state: EngineState, step: Step, command: Quarantine) -> Slices:
         if step.work >= STEP_UNITS:
             step = yield
             queue, group, cursor = _of_owner(state, command)
-    step.answer_standing(command, Rejected(taken, asked - taken, unchanged=not (taken or more)), heavy(queue))
+    need = state.need_of_known if command.dry_run else heavy(queue)
+    step.answer_standing(command, Rejected(taken, asked - taken, unchanged=not (taken or more)), need)
 
 
 def moved(step: Step, queue: Queue, group: Group) -> None:
