@@ -219,6 +219,15 @@ def test_it_is_refused_as_what_is_carried_out(make: Callable[[], Any], error: ty
     assert str(refusal) == str(real)
 
 
+def test_an_epoch_is_told_as_it_is_and_none_of_a_group_that_is_missing() -> None:
+    """An epoch that only a tried join had would fence the reader that is there."""
+    driver = broker()
+    present = driver.engine.readers.cursor("q", "etl").epoch
+    assert tried(driver, JoinCursor(1, None, "q", "etl")).epoch == present
+    assert tried(driver, SeekGroup(1, None, "q", "etl", StartAt.BEGINNING)).epoch == present
+    assert tried(driver, JoinCursor(1, None, "q", "missing")).epoch == 0
+
+
 def test_a_limit_that_is_refused_makes_no_cursor() -> None:
     driver = broker()
     assert isinstance(driver.ask(JoinCursor(1, None, "q", "new", max_lag_ms=NUMBER_MAX + 1)), InvalidOptions)
