@@ -124,9 +124,9 @@ class LargeTurns:
             self._make_way(now, unsent, elapsed)
         if self._refused or self.outgoing.waited_s >= TURN_S:
             self._refused = False
-            self._cut_downloads(now)
-        if self.outgoing.waited_s >= PATIENCE_S:
-            self._cut_longest(now)
+            # What one gives back comes after this look.
+            if not self._cut_downloads(now) and self.outgoing.waited_s >= PATIENCE_S:
+                self._cut_longest(now)
         before = self._receiving
         self._receiving = {c: c.large_left if c.is_read else 0 for c in before if c.large_left}
         if self.incoming.waiting and self.incoming.waited_s >= PATIENCE_S:
@@ -142,13 +142,16 @@ class LargeTurns:
                 del self._sending[connection]
                 connection.let_row_go()
 
-    def _cut_downloads(self, now: float) -> None:
+    def _cut_downloads(self, now: float) -> bool:
+        """Whether any was."""
+        before = len(self._downloads)
         for download, since in list(self._downloads.items()):
             # On average since it began: a socket takes a megabyte or two, and then nothing until these are out.
             took = download.size - download.row_left
             if now - since >= DOWNLOAD_PATIENCE_S and took < download.bytes_per_s_min * (now - since):
                 del self._downloads[download]
                 download.cut()
+        return len(self._downloads) < before
 
     def _cut_longest(self, now: float) -> None:
         needs_s = {
