@@ -1,9 +1,11 @@
 """Idempotency keys of each POST that changes something: carried out once, or refused."""
 
+import asyncio
 import threading
 from pathlib import Path
 
 import pytest
+from starlette.responses import Response
 
 from tests.integration.access import cheap_hash
 from tests.integration.full_disk import FullDisk
@@ -12,6 +14,7 @@ from tests.waiting import until
 from vibemq.model.records import Dropped, MessagesAdded
 from vibemq.web.api import app
 from vibemq.web.api.app import HttpApi
+from vibemq.web.api.contract import Exchange
 from vibemq.web.api.endpoints import ENDPOINTS
 from vibemq.web.api.idempotency import digest_of
 
@@ -183,18 +186,62 @@ async def test_published_messages_of_others_with_the_same_key_are_no_duplicates(
         assert (await api.done("GET", "/queues/a.q", "root"))["ready"] == 2 * count
 
 
-async def test_a_dry_run_uses_up_no_key(api: ApiClient, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_a_dry_run_uses_up_no_key(api: ApiClient) -> None:
     await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
     await api.done("POST", "/queues/a.q/messages", "root", json={"messages": [{"payload": "a"}]})
     for body, answer in (({"dry_run": True}, {"count": 1, "dry_run": True}), ({}, {"count": 1})):
         response = await api.ask("POST", "/queues/a.q/purge", "root", headers=KEY, json=body)
         assert (response.status_code, response.json()) == (200, answer), response.text
-    body = {"target": str(tmp_path_factory.mktemp("backups") / "copy")}
-    tried = await api.ask("POST", "/broker/backups", "root", headers=KEY, json={**body, "dry_run": True})
-    assert (tried.status_code, tried.json()) == (200, {"dry_run": True}), tried.text
-    # There is nothing to back up in this one, which goes on all the same.
-    assert await api.code("POST", "/broker/backups", "root", headers=KEY, json=body) == (422, "INVALID_OPTIONS")
-    assert (await api.get("/queues/a.q", "root")).status_code == 200
+
+
+async def test_a_dry_run_neither_holds_its_key_nor_is_held_up_by_it(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+    await api.done("POST", "/queues/a.q/messages", "root", json={"messages": [{"payload": "a"}]})
+    purge = ("POST", "/queues/a.q/purge", "root")
+    carry_out, begun, goes_on = HttpApi._carry_out, asyncio.Event(), asyncio.Event()
+
+    async def held_up(self: HttpApi, exchange: Exchange) -> Response:
+        if exchange.body.get("dry_run"):
+            begun.set()
+            await goes_on.wait()
+        return await carry_out(self, exchange)
+
+    monkeypatch.setattr(HttpApi, "_carry_out", held_up)
+    trial = asyncio.create_task(api.ask(*purge, headers=KEY, json={"dry_run": True}))
+    await begun.wait()
+    first = await api.ask(*purge, headers=KEY, json={})
+    assert (first.status_code, first.json()) == (200, {"count": 1}), first.text
+    goes_on.set()
+    for tried in (await trial, await api.ask(*purge, headers=KEY, json={"dry_run": True})):
+        assert (tried.status_code, tried.json()) == (200, {"count": 0, "dry_run": True}), tried.text
+        assert "idempotent-replayed" not in tried.headers
+    again = await api.ask(*purge, headers=KEY, json={})
+    assert (again.headers["idempotent-replayed"], again.json()) == ("true", {"count": 1})
+
+
+async def test_a_dry_run_of_a_backup_uses_up_no_key(tmp_path: Path) -> None:
+    body = {"target": str(tmp_path / "copy")}
+    async with serving(tmp_path / "data", auth=everybody(), durable=True) as api:
+        for said, status, answer in (({"dry_run": True}, 200, {"dry_run": True}), ({}, 201, {})):
+            response = await api.ask("POST", "/broker/backups", "root", headers=KEY, json={**body, **said})
+            assert (response.status_code, response.json()) == (status, answer), response.text
+    assert (tmp_path / "copy").is_dir()
+
+
+async def test_a_backup_of_nothing_is_refused_as_its_dry_run_is_and_leaves_no_folder(
+    api: ApiClient, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("backups")
+    for said in ({"dry_run": True}, {}):
+        body = {"target": str(folder / "copy"), **said}
+        refused = await api.ask("POST", "/broker/backups", "root", headers=KEY, json=body)
+        assert (refused.status_code, refused.json()["code"]) == (422, "INVALID_OPTIONS"), said
+        assert "nothing to back up" in refused.json()["detail"]
+        assert list(folder.iterdir()) == []
+    # The broker goes on all the same.
+    assert (await api.get("/queues", "root")).status_code == 200
 
 
 async def test_a_message_is_removed_or_only_looked_for(api: ApiClient) -> None:

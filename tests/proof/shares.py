@@ -5,6 +5,9 @@ from collections.abc import Iterable
 
 from tests.proof.contract import Method, Size
 
+RESERVED_PART = 0.25
+"""Of a run: where the methods that run alone need no more of it to prove anything, they get that before all else."""
+
 
 class Lane:
     """Methods that run `width` at a time until `deadline`. `take` and `done` may be called from any thread."""
@@ -49,10 +52,16 @@ def lanes(methods: Iterable[Method], sizes: dict[str, Size], jobs: int, deadline
 
 def alone(methods: Iterable[Method], sizes: dict[str, Size], jobs: int, seconds: float) -> dict[str, float]:
     """What each of those gets that nothing may run beside: all it wants and needs, if the run is long enough for
-    everything."""
+    everything. Otherwise what it needs, and its part of the rest; in a short run only its part."""
     methods = list(methods)
-    needs = {method.name: max(sizes[method.name].seconds, method.least_s) for method in methods if method.alone}
-    wanted = sum(needs.values())
+    least = {method.name: method.least_s for method in methods if method.alone}
+    if sum(least.values()) > RESERVED_PART * seconds:
+        least = dict.fromkeys(least, 0.0)
+    more = {
+        method.name: max(sizes[method.name].seconds, method.least_s) - least[method.name]
+        for method in methods
+        if method.alone
+    }
     others = sum(sizes[method.name].seconds for method in methods if not method.alone) / jobs
-    scale = min(1.0, seconds / (wanted + others or 1.0))
-    return {name: needed_s * scale for name, needed_s in needs.items()}
+    scale = min(1.0, (seconds - sum(least.values())) / (sum(more.values()) + others or 1.0))
+    return {name: least_s + more[name] * scale for name, least_s in least.items()}

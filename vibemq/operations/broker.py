@@ -16,6 +16,7 @@ from vibemq.errors import InvalidOptions, InvalidPayload, StorageError
 from vibemq.operations.arguments import Arguments, CanBeTried, Text
 from vibemq.operations.contracts import BrokerReport, InstantSource, StoreAccess
 from vibemq.operations.registry import Caller, Operation
+from vibemq.storage.interface import RefusesBackups
 from vibemq.storage.local.backup_folder import refuse_inside
 from vibemq.storage.local.store_file import make_folder
 
@@ -77,6 +78,8 @@ class BrokerOperations:
         target = Path(wanted.target)
         if not target.is_absolute():
             raise InvalidPayload("argument target must be an absolute path on the broker's machine")
+        if isinstance(self._store.provider, RefusesBackups):
+            self._store.provider.refuse_backup()
         if wanted.dry_run:
             await self._store.aside(_check, target, self._data_dir)
             return {}

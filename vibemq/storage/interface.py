@@ -243,6 +243,14 @@ class PicksRows(Protocol):
         """
 
 
+@runtime_checkable
+class RefusesBackups(Protocol):
+    """A provider whose store cannot be copied: `backup` raises the same whenever it is called."""
+
+    def refuse_backup(self) -> None:
+        """For dry runs, and before a folder is made for the copy. Raises InvalidOptions."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoragePlugin:
     """What `vibemq.storage.<name>` exports as PLUGIN."""

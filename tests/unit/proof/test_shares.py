@@ -71,7 +71,24 @@ def test_those_that_wait_have_a_lane_of_their_own_and_the_lonely_ones_their_time
 
 
 def test_where_time_is_short_the_lonely_ones_get_less_too() -> None:
-    assert alone(METHODS, SIZES, jobs=2, seconds=30.0) == {"fast": pytest.approx(5.0)}
+    # One second that it needs, and its part of the others.
+    assert alone(METHODS, SIZES, jobs=2, seconds=30.0) == {"fast": pytest.approx(1 + 29 * 9 / 59)}
+    needy = [replace(each, least_s=8) for each in METHODS]
+    assert alone(needy, SIZES, jobs=2, seconds=30.0) == {"fast": pytest.approx(5.0)}
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 4])
+@pytest.mark.parametrize("level", ["crash", "torture"])
+def test_a_run_of_its_full_time_leaves_out_no_lonely_one(level: str, jobs: int) -> None:
+    methods = [find(name) for name in MODULES]
+    # As many that are busy again as there are.
+    more = [replace(each, name=f"{each.name} again") for each in methods if not each.alone]
+    for some in (methods, methods + more):
+        seconds = proof.LEVEL_SECONDS[level]
+        given = alone(some, {method.name: getattr(method, level) for method in some}, jobs, seconds)
+        assert len(given) >= 2
+        for name, given_s in given.items():
+            assert given_s >= find(name).least_s, (name, given_s)
 
 
 def test_a_lonely_one_that_is_named_gets_what_it_needs() -> None:

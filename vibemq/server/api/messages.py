@@ -41,6 +41,8 @@ class ApiMessages:
         return self._readers.session_consumers(session)
 
     async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> Download:
+        # Who is refused does not wait for the downloads of others; a right may go while one waits.
+        self._runner.admit_for(asker, asker.principal, "message.show", arguments)
         async with self._downloads.uncounted:
             call = self._runner.admit_for(asker, asker.principal, "message.show", arguments)
             bodies: MessageBodies = call.service
@@ -49,6 +51,8 @@ class ApiMessages:
         return found
 
     async def letter_body(self, asker: Asker, arguments: Mapping[str, Any]) -> Download:
+        # Who is refused does not wait for the downloads of others; a right may go while one waits.
+        self._runner.admit_for(asker, asker.principal, "dlq.show", arguments)
         async with self._downloads.uncounted:
             call = self._runner.admit_for(asker, asker.principal, "dlq.show", arguments)
             letters: DeadLetters = call.service

@@ -2,7 +2,8 @@
 
 What is on its way to a peer that hardly takes any of it is let go after a second, and read again when the peer's turn
 has come: nothing is lost by that. A download over HTTP cannot be read again, so it is cut off, if it has been slower
-than promised since it began. What is on its way from a peer exists nowhere else. When somebody has waited for some
+than promised since it began; and when consumers have waited for some seconds, the one that would need longest for its
+rest, if that is long. What is on its way from a peer exists nowhere else. When somebody has waited for some
 seconds, the peer that would need longest for the rest of its message is cut off, and sends it again: one in each look,
 so that of slow peers some come to their end. A peer that is not read, because the broker has too much to do, is not
 blamed for that.
@@ -17,7 +18,8 @@ from vibemq.server.commit.message_memory import MessageMemory
 TURN_S = 1.0
 """A row may be on its way to a peer for so long while others wait, however little of it the peer takes."""
 SLOW_S = 30.0
-"""Who takes the rest within this time keeps its row: between the halves of a frame it would hear nothing of us."""
+"""Who takes the rest within this time keeps its row, or goes on with its download: between the halves of a frame a peer
+would hear nothing of us."""
 PATIENCE_S = 3.0
 """Somebody waits for so long before a peer is cut off that needs longer than this for the rest."""
 DOWNLOAD_PATIENCE_S = 5.0
@@ -59,7 +61,7 @@ class Downloading(Protocol):
 
     @property
     def bytes_per_s_min(self) -> int:
-        """Who takes as many on average is never cut off."""
+        """Who takes as many on average is not cut off for a download that is refused."""
 
     def cut(self) -> None:
         """End the connection."""
@@ -122,7 +124,9 @@ class LargeTurns:
             self._make_way(now, unsent, elapsed)
         if self._refused or self.outgoing.waited_s >= TURN_S:
             self._refused = False
-            self._cut_downloads(now)
+            # What one gives back comes after this look.
+            if not self._cut_downloads(now) and self.outgoing.waited_s >= PATIENCE_S:
+                self._cut_longest(now)
         before = self._receiving
         self._receiving = {c: c.large_left if c.is_read else 0 for c in before if c.large_left}
         if self.incoming.waiting and self.incoming.waited_s >= PATIENCE_S:
@@ -138,13 +142,27 @@ class LargeTurns:
                 del self._sending[connection]
                 connection.let_row_go()
 
-    def _cut_downloads(self, now: float) -> None:
+    def _cut_downloads(self, now: float) -> bool:
+        """Whether any was."""
+        before = len(self._downloads)
         for download, since in list(self._downloads.items()):
             # On average since it began: a socket takes a megabyte or two, and then nothing until these are out.
             took = download.size - download.row_left
             if now - since >= DOWNLOAD_PATIENCE_S and took < download.bytes_per_s_min * (now - since):
                 del self._downloads[download]
                 download.cut()
+        return len(self._downloads) < before
+
+    def _cut_longest(self, now: float) -> None:
+        needs_s = {
+            download: _seconds(download.row_left, download.size - download.row_left, now - since)
+            for download, since in self._downloads.items()
+            if now - since >= DOWNLOAD_PATIENCE_S
+        }
+        longest = max(needs_s, key=lambda download: needs_s[download], default=None)
+        if longest is not None and needs_s[longest] > SLOW_S:
+            del self._downloads[longest]
+            longest.cut()
 
     def _cut_slowest(self, before: dict[CarriesLarge, int], elapsed: float) -> None:
         needs_s = {

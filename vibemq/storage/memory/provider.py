@@ -141,6 +141,9 @@ class MemoryStorage:
                         yield Problem("dead letters without their messages", _WHERE, None, queue.name, first, last)
 
     def backup(self, target: Path, progress: Progress | None = None) -> None:
+        self.refuse_backup()
+
+    def refuse_backup(self) -> None:
         raise InvalidOptions("the memory provider keeps nothing on disk, so there is nothing to back up")
 
     def compact(self, progress: Progress | None = None) -> int:

@@ -209,8 +209,12 @@ class HttpApi:
     async def _once(self, exchange: Exchange, text: str, body: bytes) -> Response:
         endpoint, path = exchange.endpoint, exchange.path
         if endpoint.handler is None:
+            arguments = self._reader.arguments(exchange)
+            if arguments.get("dry_run") is True:
+                # It uses up no key, nor holds one: the change itself may have the same one.
+                return await self._carry_out(exchange)
             # An answer that is kept is for those who may still ask for it.
-            self._services.operations.admit(exchange.user, endpoint.operation, self._reader.arguments(exchange))
+            self._services.operations.admit(exchange.user, endpoint.operation, arguments)
         key = (*key_of(exchange.user.principal), f"{endpoint.method} {endpoint.path}", text)
         said = said_in_headers(exchange.request.headers.items())
         asked = repr((sorted(path.items()), exchange.query, said)).encode()
@@ -255,8 +259,6 @@ class HttpApi:
 
     async def _ask(self, exchange: Exchange, arguments: Mapping[str, Any]) -> Any:
         endpoint = exchange.endpoint
-        # A dry run uses up no key: the change itself may have the same one.
-        exchange.passing = arguments.get("dry_run") is True
         try:
             if (extend := exchange.request.scope.get(EXTEND)) is not None:
                 extend(endpoint.timeout_s + LATE_S)

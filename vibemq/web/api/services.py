@@ -113,8 +113,8 @@ class BodyDownload(Protocol):
     """Bytes that are still to be sent."""
 
     def under_way(self, cut: Callable[[], None], bytes_per_s_min: int) -> AbstractContextManager[None]:
-        """While it is sent. `cut` ends the connection; it is called while others wait for memory and the client has
-        taken less than `bytes_per_s_min` on average since the beginning."""
+        """While it is sent. `cut` ends the connection; it is called while others want memory and the client has taken
+        less than `bytes_per_s_min` on average since the beginning, or would need long for the rest."""
 
 
 class MessageServices(Protocol):

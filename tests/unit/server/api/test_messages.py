@@ -1,4 +1,4 @@
-"""Downloads of messages and dead letters: rights are asked when the body is read, and not before."""
+"""Downloads of messages and dead letters: rights are asked before one waits for its turn, and when the body is read."""
 
 import asyncio
 from types import SimpleNamespace
@@ -58,3 +58,21 @@ async def test_who_loses_the_right_before_the_body_is_read_is_refused(what: str)
     assert [found.body for found in before] == [b"body"] * UNCOUNTED_MAX
     assert isinstance(after, NotAuthorized)
     assert runner.noted == UNCOUNTED_MAX
+
+
+@pytest.mark.parametrize("what", ["body", "letter_body"])
+async def test_who_has_no_right_does_not_wait_for_the_downloads_of_others(what: str) -> None:
+    runner = Runner()
+    table = SimpleNamespace(large_turns=LargeTurns(MessageMemory(1), MessageMemory(1)))
+    messages = ApiMessages(*cast(Any, (runner, None, None, table)))
+    asker = Asker(ANONYMOUS, "127.0.0.1", "1")
+    download = getattr(messages, what)
+    tasks = [asyncio.create_task(download(asker, {})) for _ in range(UNCOUNTED_MAX)]
+    await asyncio.sleep(0)
+    runner.revoked = True
+    refused = asyncio.create_task(download(asker, {}))
+    await asyncio.sleep(0)
+    assert refused.done()
+    assert isinstance(refused.exception(), NotAuthorized)
+    runner.read.set()
+    await asyncio.gather(*tasks)

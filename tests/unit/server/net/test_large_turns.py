@@ -62,9 +62,12 @@ class Turns:
             assert memory.take("second", MIB, self.granted.append) is None
         self.turns = LargeTurns(*memories)
 
-    def pass_s(self, seconds: int) -> None:
+    def pass_s(self, seconds: int, *, refused: bool = False) -> None:
+        """`refused`: another download, in each second."""
         for _ in range(seconds):
             self.now += 1
+            if refused:
+                self.turns.refused()
             self.turns.look()
 
 
@@ -98,10 +101,11 @@ async def test_who_is_not_read_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_a_download_in_bursts_that_keeps_its_pace_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     test = Turns(monkeypatch)
+    test.turns.outgoing.forget("second")
     bursts = Downloader(48 * MIB)
     test.turns.downloads(bursts)
     while bursts.row_left:
-        test.pass_s(2)
+        test.pass_s(2, refused=True)
         # A socket takes nothing until a third of its buffer is out, and then as much as that.
         bursts.take(1_400_000)
         assert not bursts.was_cut
@@ -109,6 +113,7 @@ async def test_a_download_in_bursts_that_keeps_its_pace_is_not_cut_off(monkeypat
 
 async def test_a_download_below_its_pace_is_cut_off_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     test = Turns(monkeypatch)
+    test.turns.outgoing.forget("second")
     stalled, slow, enough = (Downloader(64 * MIB) for _ in range(3))
     for download in (stalled, slow, enough):
         test.turns.downloads(download)
@@ -117,9 +122,44 @@ async def test_a_download_below_its_pace_is_cut_off_while_others_wait(monkeypatc
     for second in range(1, 61):
         slow.take(100_000)
         enough.take(256 * 1024)
-        test.pass_s(1)
+        test.pass_s(1, refused=True)
         assert stalled.was_cut == (second >= 5)
     assert (slow.was_cut, enough.was_cut) == (True, False)
+
+
+async def test_while_consumers_wait_the_longest_download_is_cut_off_however_fast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    test = Turns(monkeypatch)
+    stalled, longest, long, short = (Downloader(mib * MIB) for mib in (8, 24, 20, 9))
+    every = (longest, long, short)
+    for download in (stalled, *every):
+        test.turns.downloads(download)
+    cut_at: dict[Downloader, int] = {}
+    for second in range(1, 16):
+        for download in every:
+            download.take(300 * 1024)
+        test.pass_s(1)
+        for download in (stalled, *every):
+            if download.was_cut:
+                cut_at.setdefault(download, second)
+    # Who is below its pace goes first: what it gives back may be enough.
+    assert cut_at == {stalled: 5, longest: 6, long: 7}
+
+
+async def test_consumers_that_have_hardly_waited_end_no_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = Turns(monkeypatch)
+    test.turns.outgoing.forget("second")
+    download = Downloader(64 * MIB)
+    test.turns.downloads(download)
+    for _ in range(10):
+        download.take(300 * 1024)
+        test.pass_s(1)
+    assert test.turns.outgoing.take("third", MIB, print) is None
+    for second in range(1, 4):
+        download.take(300 * 1024)
+        test.pass_s(1)
+        assert download.was_cut == (second == 3)
 
 
 async def test_no_download_is_cut_off_while_nobody_wants_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,8 +117,8 @@ async def parts(exchange: Exchange, found: BodyDownload) -> AsyncIterator[bytes]
 
     def cut() -> None:
         log.info(
-            "download of %s by %s ended: %d B were left, it took less than %d B/s, and others wait for the memory that "
-            "is kept for large messages (limits.message_memory_bytes)",
+            "download of %s by %s ended: %d B were left, it took less than %d B/s or needed long for the rest, and "
+            "others wait for the memory that is kept for large messages (limits.message_memory_bytes)",
             exchange.request.url.path,
             exchange.user.user,
             found.row_left,
