@@ -268,8 +268,7 @@ def _one_case(bench: Bench, case: Case, number: int, result: Result, outcomes: d
     complaints = list(_complaints(case, ran))
     try:
         if number % REAL_BROKER_EVERY == 0:
-            copy = folder / "copy"
-            shutil.copytree(folder / "data", copy)
+            copy = copied(folder / "data")
             verdict = _recovered_by_a_broker(bench, copy, case.scene.provider, ran.account)
             complaints += [] if verdict.sound else [f"a real broker recovers: {verdict.sentence()}"]
         verdict = _recovered(folder / "data", case.scene.provider, ran.account)
@@ -284,6 +283,14 @@ def _one_case(bench: Bench, case: Case, number: int, result: Result, outcomes: d
     outcomes[ending] = outcomes.get(ending, 0) + 1
     result.findings += [Finding(f"{case} ({ran.failed_path}): {what}", str(case)) for what in complaints]
     _remove(folder)
+
+
+def copied(data_dir: Path) -> Path:
+    """Beside it. A broker that was refused the making of its directory has left none, and none is there then."""
+    copy = data_dir.with_name("copy")
+    if data_dir.exists():
+        shutil.copytree(data_dir, copy)
+    return copy
 
 
 def _remove(folder: Path) -> None:
