@@ -45,7 +45,7 @@ export function Chart({ title, history, lines, unit = "count" }) {
     let made = null;
     let isGone = false;
     load().then(({ uPlot }) => {
-      if (isGone) return;
+      if (isGone || box.current === null) return;
       made = new uPlot(optionsOf({ uPlot, lines, unit, show, restarts, width: box.current.clientWidth }), latest.current, box.current);
       plot.current = made;
     });
