@@ -51,8 +51,12 @@ def group_info(group: Group, next_sequence: int) -> GroupInfo:
 
 def group_head(group: Group, next_sequence: int) -> int:
     """The lowest sequence it has not settled; where it will go on when there is none."""
-    lowest = min(group.lowest_waiting(), group.lowest_held())
-    return lowest if lowest < END else max(group.start, next_sequence)
+    return head_from(min(group.lowest_waiting(), group.lowest_held()), group.start, next_sequence)
+
+
+def head_from(lowest: int, start: int, next_sequence: int) -> int:
+    """The same of a group that starts there; `lowest` is END when it has nothing."""
+    return lowest if lowest < END else max(start, next_sequence)
 
 
 def furthest_behind(queue: Queue) -> Group | None:
