@@ -22,8 +22,10 @@ from vibemq.model.commands import (
     Publish,
     Requester,
     Respond,
+    SeekGroup,
     Settle,
     Settlement,
+    StartAt,
     Subscribe,
 )
 from vibemq.model.effects import (
@@ -38,7 +40,7 @@ from vibemq.model.effects import (
     Reply,
     Responded,
 )
-from vibemq.model.options import QueueOptions
+from vibemq.model.options import DeliveryMode, QueueOptions
 from vibemq.model.records import MessageExtra, MessagesAdded, Record, StageMoved
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
@@ -254,6 +256,12 @@ class Driver:
 
     def create(self, queue: str = "q", **options: Any) -> None:
         assert self.ask(CreateQueue(9, None, queue, QueueOptions(**options))) is None
+
+    def create_crowd(self, groups: int, queue: str = "q", **options: Any) -> None:
+        """A fan-out queue with the groups g0, g1 and so on."""
+        self.create(queue, mode=DeliveryMode.FAN_OUT_WITH_ACK, **options)
+        for number in range(groups):
+            self.handle(SeekGroup(9, None, queue, f"g{number}", StartAt.NOW))
 
     def publish(
         self, number: int = 1, queue: str = "q", *, session: int = 9, size: int = 10, **extra: Any

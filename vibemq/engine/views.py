@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Generator, Iterator
 from itertools import islice
-from typing import cast
 
+from vibemq.engine.pacing import at_once
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.queue import Queue
@@ -51,8 +51,12 @@ def group_info(group: Group, next_sequence: int) -> GroupInfo:
 
 def group_head(group: Group, next_sequence: int) -> int:
     """The lowest sequence it has not settled; where it will go on when there is none."""
-    lowest = min(group.lowest_waiting(), group.lowest_held())
-    return lowest if lowest < END else max(group.start, next_sequence)
+    return head_from(min(group.lowest_waiting(), group.lowest_held()), group.start, next_sequence)
+
+
+def head_from(lowest: int, start: int, next_sequence: int) -> int:
+    """The same of a group that starts there; `lowest` is END when it has nothing."""
+    return lowest if lowest < END else max(start, next_sequence)
 
 
 def furthest_behind(queue: Queue) -> Group | None:
@@ -107,12 +111,7 @@ def extent_of(queue: Queue) -> Extent:
 
 def queue_info(queue: Queue) -> QueueInfo:
     """In one piece, however many groups it has."""
-    describing = describe(queue)
-    while True:
-        try:
-            next(describing)
-        except StopIteration as done:
-            return cast(QueueInfo, done.value)
+    return at_once(describe(queue))
 
 
 def describe(queue: Queue, groups_max: int = END) -> Generator[None, None, QueueInfo]:
@@ -184,14 +183,19 @@ def named(queue: Queue) -> QueueInfo:
 def depth_steps(queue: Queue) -> Generator[None, None, QueueDepth]:
     """What waits in the queue and who works on it; the caller may pause where this yields, as in `describe`. Costs
     nothing for what the queue holds nor for its consumers."""
-    ready = in_flight = delayed = consumers = 0
+    ready = in_flight = delayed = consumers = most = 0
     behind = None
     for number, group in enumerate(list(queue.groups.values()), 1):
-        ready = max(ready, group.ready_count)
-        delayed = max(delayed, group.delayed_count)
+        waiting_ready, waiting_delayed = group.ready_count, group.delayed_count
+        if waiting_ready > ready:
+            ready = waiting_ready
+        if waiting_delayed > delayed:
+            delayed = waiting_delayed
+        if waiting_ready + waiting_delayed > most:
+            most, behind = waiting_ready + waiting_delayed, group
         in_flight += group.in_flight - group.held_back
-        consumers += group.active
-        behind = _further(behind, group)
+        if group.consumers:
+            consumers += group.active
         if not number % GROUPS_PER_STEP:
             yield
     return QueueDepth(ready, in_flight, delayed, queue.dead, consumers, _oldest_at(queue, behind))

@@ -142,32 +142,32 @@ class CursorInfo:
     group: str
     queue_id: int
     incarnation: str
-    epoch: int
-    committed: int
-    head: int
+    epoch: int = 0
+    committed: int = 0
+    head: int = 0
     """Everything below may be gone as far as this group is concerned."""
-    tail: int
-    backlog_messages: int
-    backlog_bytes: int
-    oldest_at: int
+    tail: int = 0
+    backlog_messages: int = 0
+    backlog_bytes: int = 0
+    oldest_at: int = 0
     """published_at of the oldest message not acknowledged (to within its chunk); 0 when there is none."""
-    hold_ms: int
-    max_lag_ms: int
-    max_lag_bytes: int
-    expired: bool
-    moved: bool
+    hold_ms: int = 0
+    max_lag_ms: int = 0
+    max_lag_bytes: int = 0
+    expired: bool = False
+    moved: bool = False
     """By acknowledgements, since it was made or sought."""
-    expired_messages: int
+    expired_messages: int = 0
     """Unread when their time to live was over, since the broker started."""
-    plans: int
+    plans: int = 0
     """Batches of its reader whose ends are remembered."""
-    joins: int
-    owner: str
+    joins: int = 0
+    owner: str = ""
     """What its reader calls itself."""
-    user: str
+    user: str = ""
     """Whom it belongs to; empty: nobody."""
-    lost: list[Run]
-    quarantined: list[Run]
+    lost: list[Run] = field(default_factory=list)
+    quarantined: list[Run] = field(default_factory=list)
 
 
 @dataclass(slots=True)

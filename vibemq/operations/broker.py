@@ -27,7 +27,6 @@ BACKUPS_TOGETHER_MAX = 4
 
 class BackupArguments(CanBeTried):
     target: Text = Field(description="An absolute path of a new or empty folder on the broker's machine.")
-    dry_run: bool = Field(False, description="Say whether a backup can be written there, and write nothing.")
 
 
 class KeptBackups(Protocol):

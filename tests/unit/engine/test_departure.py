@@ -14,7 +14,7 @@ from vibemq.engine.pacing import STEP_UNITS, Batch
 from vibemq.errors import QueueExclusive, QueueNotFound
 from vibemq.model import commands as ask
 from vibemq.model.effects import QueueGone, Reply
-from vibemq.model.options import DeliveryMode, Overflow, QueueOptions
+from vibemq.model.options import Overflow, QueueOptions
 from vibemq.model.records import QueueCreated, QueueDeleted
 
 HOUR = 3_600_000
@@ -392,10 +392,7 @@ def test_a_queue_that_is_doomed_while_its_groups_are_looked_at_takes_nothing(dri
             driver.advance(10)
             driver.settle(1, 1, 2, verb=ask.Settlement.REJECT)
         overflow = Overflow.DROP_OLDEST if asks == "replay" else Overflow.DROP_NEWEST
-        mode = DeliveryMode.FAN_OUT_WITH_ACK
-        driver.create(mode=mode, auto_delete=True, max_messages=10, overflow=overflow)
-        for number in range(40):
-            driver.ask(ask.SeekGroup(9, None, "q", f"g{number}", ask.StartAt.NOW))
+        driver.create_crowd(40, auto_delete=True, max_messages=10, overflow=overflow)
         driver.subscribe(7, group="g0", capacity_messages=0)
         driver.publish(9)
         driver.advance(10)

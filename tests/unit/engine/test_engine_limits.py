@@ -513,9 +513,7 @@ STEP, GROUPS = 8, 40
 
 def crowd(**options: Any) -> Driver:
     driver = Driver()
-    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, **{"max_messages": 10, **options})
-    for number in range(GROUPS):
-        driver.ask(SeekGroup(9, None, "q", f"g{number}", StartAt.NOW))
+    driver.create_crowd(GROUPS, **{"max_messages": 10, **options})
     driver.publish(8)
     driver.advance(10)
     return driver
@@ -570,9 +568,7 @@ def test_bytes_on_their_way_to_the_disk_count_beside_very_many_groups(overflow: 
     with steps_of(STEP):
         driver = Driver()
         dead_letter = overflow is Overflow.REDIRECT_TO_DLQ
-        driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, max_bytes=1_000, overflow=overflow, dead_letter=dead_letter)
-        for number in range(GROUPS):
-            driver.ask(SeekGroup(9, None, "q", f"g{number}", StartAt.NOW))
+        driver.create_crowd(GROUPS, max_bytes=1_000, overflow=overflow, dead_letter=dead_letter)
         driver.hold = True
         for _ in range(3):
             in_steps(driver, Publish(9, None, "q", rows_of(90)))

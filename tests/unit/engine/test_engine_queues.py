@@ -4,15 +4,12 @@ import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine import EngineSettings
-from vibemq.engine.pacing import STEP_UNITS, Batch
 from vibemq.errors import (
     InvalidOptions,
     InvalidQueueName,
-    PreconditionFailed,
     QueueExists,
     QueueNotFound,
     StorageFull,
-    VibeMQError,
     WrongIncarnation,
 )
 from vibemq.model.commands import (
@@ -28,14 +25,12 @@ from vibemq.model.commands import (
     RemoveListed,
     RemoveMessages,
     ReplayDead,
-    SeekGroup,
     SetCapacity,
     Settle,
     Settlement,
-    StartAt,
     Subscribe,
 )
-from vibemq.model.effects import Counted, Published, Removed, Replayed, Reply, Subscribed
+from vibemq.model.effects import Counted, Published, Removed, Replayed, Subscribed
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions, Retention, options_from_dict
 from vibemq.model.records import DeadLettered, DeadRemoved, Dropped, GroupCreated, HandedOut, QueueCreated, Settled
 
@@ -669,65 +664,3 @@ def test_nothing_goes_before_its_time_after_a_restart_where_age_decides_since_la
     assert driver.info().first_sequence <= 2
     driver.advance(31_000)
     assert driver.info().first_sequence == 4
-
-
-@pytest.mark.parametrize("kind", [PurgeQueue, DeleteQueue])
-def test_the_guard_of_a_queue_with_many_groups_looks_at_them_in_steps(
-    kind: type[PurgeQueue] | type[DeleteQueue],
-) -> None:
-    driver = Driver()
-    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
-    for number in range(40 * STEP_UNITS):
-        driver.handle(SeekGroup(1, None, "q", f"g{number}", StartAt.BEGINNING))
-    driver.publish(3)
-    batch, steps = Batch([kind(1, 7, "q", at_most=2)]), 0
-    while not batch.done:
-        driver.engine.advance(batch, driver.now)
-        steps += 1
-    assert steps > 2
-    assert isinstance(driver.ask(kind(1, None, "q", at_most=2)), PreconditionFailed)
-    assert driver.info("q").ready == 3
-    assert not isinstance(driver.ask(kind(1, None, "q", at_most=3)), VibeMQError)
-
-
-@pytest.mark.parametrize("kind", [PurgeQueue, DeleteQueue])
-@pytest.mark.parametrize("groups", [16, 20 * STEP_UNITS])
-def test_nothing_that_is_published_comes_between_the_guard_and_the_change(
-    kind: type[PurgeQueue] | type[DeleteQueue], groups: int
-) -> None:
-    driver = Driver()
-    driver.create("other", dead_letter=False)
-    driver.publish(2 * STEP_UNITS, queue="other")
-    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
-    for number in range(groups):
-        driver.handle(SeekGroup(1, None, "q", f"g{number}", StartAt.BEGINNING))
-    scattered = [(sequence, sequence) for sequence in range(1, 2 * STEP_UNITS - 2, 2)]
-    batch, published = Batch([RemoveMessages(1, 6, "other", scattered), kind(1, 7, "q", at_most=0)]), 0
-    while not batch.done:
-        driver.engine.advance(batch, driver.now)
-        if not batch.done and driver.engine.queue_info("q") is not None:
-            driver.publish(1)
-            published += 1
-    if groups > 16:
-        assert published
-    info = driver.engine.queue_info("q")
-    assert (0 if info is None else info.ready) == published
-
-
-@pytest.mark.parametrize("kind", [PurgeQueue, DeleteQueue])
-def test_a_queue_that_is_deleted_while_its_groups_are_looked_at_is_gone(
-    kind: type[PurgeQueue] | type[DeleteQueue],
-) -> None:
-    driver = Driver()
-    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)
-    for number in range(20 * STEP_UNITS):
-        driver.handle(SeekGroup(1, None, "q", f"g{number}", StartAt.BEGINNING))
-    driver.publish(3)
-    batch = Batch([kind(1, 7, "q", at_most=0)])
-    driver.engine.advance(batch, driver.now)
-    assert not batch.done
-    driver.ask(DeleteQueue(9, None, "q"))
-    answers: list[object] = []
-    while not batch.done:
-        answers += [each.result for each in driver.engine.advance(batch, driver.now).effects if isinstance(each, Reply)]
-    assert not [answer for answer in answers if isinstance(answer, VibeMQError)]

@@ -28,11 +28,11 @@ from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
-from vibemq.engine.views import group_info
+from vibemq.engine.views import group_info, head_from
 from vibemq.errors import GroupFenced, GroupNotFound, InvalidOptions, VibeMQError
 from vibemq.model.commands import DeleteGroup, FilterGroup, SeekGroup
 from vibemq.model.effects import ConsumerEnded, CursorInfo, GroupInfo
-from vibemq.model.runs import RunSet
+from vibemq.model.runs import END
 from vibemq.model.selector import Selector
 
 _RETIRED_PER_UNIT = 8
@@ -78,7 +78,7 @@ def _would_be_sought(
     texts = {"" if consumer.selector is None else consumer.selector.text for consumer in mine}
     return replace(
         group_info(group, queue.next_sequence),
-        head=_head_at(queue, begin, wanted),
+        head=head_from(wanted.first if wanted else END, begin, queue.next_sequence),
         waiting=wanted.count,
         in_flight=0,
         consumers=len(mine),
@@ -92,18 +92,13 @@ def _would_be_made(queue: Queue, command: SeekGroup | FilterGroup, now: int) -> 
     return GroupInfo(
         command.group,
         durable=True,
-        head=_head_at(queue, begin, wanted),
+        head=head_from(wanted.first if wanted else END, begin, queue.next_sequence),
         waiting=wanted.count,
         in_flight=0,
         consumers=0,
         epoch=0,
         user=command.user,
     )
-
-
-def _head_at(queue: Queue, begin: int, wanted: RunSet) -> int:
-    """See `group_head`."""
-    return wanted.first if wanted else max(begin, queue.next_sequence)
 
 
 def _selectors(where: Selector | None, texts: Collection[str]) -> int:

@@ -22,7 +22,7 @@ from vibemq.engine.handlers.fan_out import (
     open_waiting_group,
     set_filter,
 )
-from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded, pieces
+from vibemq.engine.pacing import STEP_UNITS, Slices, at_once, is_crowded, pieces
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.parts.backlog import Parked
 from vibemq.engine.queue.queue import Queue
@@ -30,7 +30,7 @@ from vibemq.engine.requests import asking
 from vibemq.engine.requests.failing import fail_some
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, heavy, light
-from vibemq.engine.views import counters_of
+from vibemq.engine.views import counters_of, depth_steps
 from vibemq.errors import InvalidOptions, PreconditionFailed, QueueExists, QueueNotFound, VibeMQError, WrongIncarnation
 from vibemq.model.commands import (
     ChangeQueue,
@@ -289,11 +289,8 @@ def _check_most(step: Step, queue: Queue, at_most: int, *, held: bool) -> Genera
         step = yield from _catch_up(step, queue)
     if queue.deleted:
         return step
-    groups = queue.groups.values()
-    count = max((group.ready_count for group in groups), default=0)
-    count += max((group.delayed_count for group in groups), default=0)
-    if held:
-        count += sum(group.in_flight - group.held_back for group in groups)
+    depth = at_once(depth_steps(queue))
+    count = depth.ready + depth.delayed + (depth.in_flight if held else 0)
     if count > at_most:
         where = "ready, delayed or with consumers" if held else "ready or delayed"
         raise PreconditionFailed(

@@ -41,7 +41,8 @@ class Download:
 
     def __init__(self, body: memoryview, memory: MemoryShare | None = None, turns: LargeTurns | None = None) -> None:
         self.body = body
-        self.size = self.row_left = len(body)
+        self.size = self.row_left = 0
+        """Of what is sent, which may be a part of the body."""
         self.bytes_per_s_min = 0
         self._memory = memory
         self._turns = turns

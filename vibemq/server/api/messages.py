@@ -41,22 +41,18 @@ class ApiMessages:
         return self._readers.session_consumers(session)
 
     async def body(self, asker: Asker, arguments: Mapping[str, Any]) -> Download:
-        # Who is refused does not wait for the downloads of others; a right may go while one waits.
-        self._runner.admit_for(asker, asker.principal, "message.show", arguments)
-        async with self._downloads.uncounted:
-            call = self._runner.admit_for(asker, asker.principal, "message.show", arguments)
-            bodies: MessageBodies = call.service
-            found = self._downloads.counted(await bodies.body(call.arguments))  # type: ignore[arg-type]  # of this one
-        self._runner.note_read(asker, call)
-        return found
+        return await self._read(asker, "message.show", arguments)
 
     async def letter_body(self, asker: Asker, arguments: Mapping[str, Any]) -> Download:
+        return await self._read(asker, "dlq.show", arguments)
+
+    async def _read(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> Download:
         # Who is refused does not wait for the downloads of others; a right may go while one waits.
-        self._runner.admit_for(asker, asker.principal, "dlq.show", arguments)
+        self._runner.admit_for(asker, asker.principal, operation, arguments)
         async with self._downloads.uncounted:
-            call = self._runner.admit_for(asker, asker.principal, "dlq.show", arguments)
-            letters: DeadLetters = call.service
-            found = self._downloads.counted(await letters.body(call.arguments))  # type: ignore[arg-type]  # of this one
+            call = self._runner.admit_for(asker, asker.principal, operation, arguments)
+            bodies: MessageBodies | DeadLetters = call.service
+            found = self._downloads.counted(await bodies.body(call.arguments))  # type: ignore[arg-type]  # of these
         self._runner.note_read(asker, call)
         return found
 

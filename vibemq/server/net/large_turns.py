@@ -11,9 +11,11 @@ blamed for that.
 
 import asyncio
 import math
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from vibemq.server.commit.message_memory import MessageMemory
+
+Peer = TypeVar("Peer")
 
 TURN_S = 1.0
 """A row may be on its way to a peer for so long while others wait, however little of it the peer takes."""
@@ -159,8 +161,8 @@ class LargeTurns:
             for download, since in self._downloads.items()
             if now - since >= DOWNLOAD_PATIENCE_S
         }
-        longest = max(needs_s, key=lambda download: needs_s[download], default=None)
-        if longest is not None and needs_s[longest] > SLOW_S:
+        longest = _slowest(needs_s, SLOW_S)
+        if longest is not None:
             del self._downloads[longest]
             longest.cut()
 
@@ -170,14 +172,20 @@ class LargeTurns:
             for connection, left in self._receiving.items()
             if left and before[connection]
         }
-        slowest = max(needs_s, key=lambda connection: needs_s[connection], default=None)
-        if slowest is not None and needs_s[slowest] > PATIENCE_S:
+        slowest = _slowest(needs_s, PATIENCE_S)
+        if slowest is not None:
             left = self._receiving.pop(slowest)
             slowest.cut_large(
                 f"{left:,} B of a large message have not come, and others have waited for"
                 f" {self.incoming.waited_s:.0f} s for the memory that is kept for it (limits.message_memory_bytes);"
                 " send it again, or faster"
             )
+
+
+def _slowest(needs_s: dict[Peer, float], patience_s: float) -> Peer | None:
+    """Who would need longest for the rest, if that is longer than this."""
+    slowest = max(needs_s, key=needs_s.__getitem__, default=None)
+    return slowest if slowest is not None and needs_s[slowest] > patience_s else None
 
 
 def _seconds(left: int, came: int, elapsed: float) -> float:

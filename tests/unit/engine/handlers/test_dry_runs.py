@@ -274,6 +274,26 @@ def test_a_job_whose_letters_have_died_would_be_held() -> None:
     assert would_be.events == driver.job().events
 
 
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_a_job_whose_first_letters_are_gone_would_pass_or_be_held(acknowledged: bool) -> None:
+    driver = JobsDriver()
+    driver.create()
+    driver.bury(10)
+    driver.start(canary=2)
+    driver.replay([1, 2])
+    if acknowledged:
+        driver.subscribe(3, "q", capacity_messages=1)
+        driver.settle(3, 11)
+        driver.close(3, clean=True)
+    driver.ask(PurgeQueue(1, None, "q"))
+    before, records = driver.job(), list(driver.records)
+    would_be = driver.change(by="", canary_passed=True, dry_run=True)
+    assert (driver.job(), driver.records) == (before, records)
+    assert would_be.state is (JobState.RUNNING if acknowledged else JobState.HELD)
+    assert would_be == driver.change(by="", canary_passed=True)
+    driver.check()
+
+
 def test_what_many_groups_would_lose_is_counted_in_steps() -> None:
     driver = JobsDriver()
     driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK)

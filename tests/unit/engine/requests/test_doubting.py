@@ -8,7 +8,7 @@ from tests.short_steps import steps_of
 from tests.simulation.engine_driver import Driver
 from vibemq.errors import RequestFailed
 from vibemq.model.commands import DeleteGroup, SeekGroup, StartAt
-from vibemq.model.options import DeliveryMode, Overflow
+from vibemq.model.options import Overflow
 
 STEP, GROUPS = 2, 40
 
@@ -21,9 +21,7 @@ def short() -> Iterator[None]:
 
 def crowd(**options: object) -> Driver:
     driver = Driver()
-    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, **options)
-    for number in range(GROUPS):
-        driver.ask(SeekGroup(9, None, "q", f"g{number}", StartAt.NOW))
+    driver.create_crowd(GROUPS, **options)
     return driver
 
 

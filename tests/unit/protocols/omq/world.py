@@ -14,7 +14,17 @@ from vibemq.model.options import DeliveryMode, QueueOptions, Retention
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import Run
 from vibemq.protocols.omq import OmqSession, OmqSettings
-from vibemq.protocols.omq.frames import ACCEPTED, Error, Frame, MessageFrame, OmqFrameReader, Ping
+from vibemq.protocols.omq.frames import (
+    ACCEPTED,
+    Error,
+    Frame,
+    MessageFrame,
+    OmqFrameReader,
+    Ping,
+    SubscribedFrame,
+    Topic,
+    UnsubscribedFrame,
+)
 from vibemq.protocols.session import Authenticate, Goodbye, Principal, SessionContext, SessionLimits
 from vibemq.server.commit.release_order import EffectRouter, Hold
 from vibemq.server.commit.storage_threads import Store
@@ -42,6 +52,21 @@ def context(session: int = 1, *, authentication: bool = False, now: int = NOW, *
         now=now,
         new_id=lambda: f"{next(ids):032x}",
     )
+
+
+def start(data: bytes, *, authentication: bool = False) -> OmqSession:
+    """A session of no world, which has read this."""
+    talk = OmqSession(context(authentication=authentication), OmqSettings())
+    talk.receive_data(data)
+    return talk
+
+
+def subscribed(number: int, topic: str) -> SubscribedFrame:
+    return SubscribedFrame(Topic(number, topic.encode()))
+
+
+def unsubscribed(number: int, topic: str) -> UnsubscribedFrame:
+    return UnsubscribedFrame(Topic(number, topic.encode()))
 
 
 def rows(*payloads: bytes) -> Rows:

@@ -67,7 +67,7 @@ async def test_a_download_that_has_ended_gives_back_its_memory(ending: Callable[
     held = [world.download() for _ in range(AT_ONCE)]
     ending(held)
     assert world.memory.bytes_held == SIZE
-    assert world.download().row_left == SIZE
+    assert len(world.download().body) == SIZE
 
 
 async def test_a_client_that_takes_nothing_is_cut_off_when_another_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,28 +120,11 @@ def _would_be_made(queue: Queue, command: JoinCursor, now: int) -> CursorInfo:
     adopted = to_adopt(queue)
     counters = GroupCounters() if adopted is None else adopted.counters
     nothing = CursorInfo(
-        group=command.group,
-        queue_id=queue.queue_id,
-        incarnation=queue.incarnation,
-        epoch=0,
-        committed=0,
-        head=0,
+        command.group,
+        queue.queue_id,
+        queue.incarnation,
         tail=tail_of(queue),
-        backlog_messages=0,
-        backlog_bytes=0,
-        oldest_at=0,
-        hold_ms=0,
-        max_lag_ms=0,
-        max_lag_bytes=0,
-        expired=False,
-        moved=False,
         expired_messages=counters.expired + counters.expired_dead,
-        plans=0,
-        joins=0,
-        owner="",
-        user="",
-        lost=[],
-        quarantined=[],
     )
     return described_anew(queue, nothing, *where_new(queue, command.start, command.start_sequence, now))
 

@@ -98,57 +98,63 @@ def change(state: EngineState, step: Step, command: ChangeJob) -> None:
         _turn(state, step, job, wants=command.turn)
         step.answer(command, job, Durability.TRANSIENT)
         return
-    wanted = command.state
-    same_state = wanted is None or wanted is job.state
-    if same_state and command.rate in (None, job.rate) and not command.canary_passed:
+    wanted = None if command.state is job.state else command.state
+    if wanted is None and command.rate in (None, job.rate) and not command.canary_passed:
         step.answer(command, job, state.need_of_known)
         return
     if job.has_ended:
         raise JobStateConflict(f"job {job.job_id} has ended ({job.state}); nothing of it can be changed")
-    if wanted is not None and not same_state:
+    if wanted is not None:
         _check_move(job, wanted, by_user=bool(command.by))
-    if command.canary_passed and not _may_pass(state, step, job):
-        let_run(state, step)
-        step.answer(command, state.jobs.by_id[job.job_id], Durability.STRONG)
+    stopping = _stopping(step, job) if command.canary_passed else []
+    records = stopping or _changes(state, step, job, command, wanted)
+    if command.dry_run:
+        would_be = reduce(changed, records, job)
+        held = _held(step, would_be) if would_be.state is JobState.QUEUED and wanted is not None else None
+        step.answer(command, would_be if held is None else changed(would_be, held), state.need_of_known)
         return
+    for record in records:
+        note(state, step, record)
+    if stopping or wanted is not None:
+        let_run(state, step)
+        forget_old(state, step)
+    step.answer(command, state.jobs.by_id[job.job_id], Durability.STRONG)
+
+
+def _stopping(step: Step, job: StoredJob) -> list[JobChanged]:
+    """What keeps a canary from passing, and holds its job: its first letters were looked at one after the other, none
+    is left, and one may have died after the look. Nothing: it passes."""
+    if job.state is not JobState.RUNNING:
+        raise JobStateConflict(f"job {job.job_id} is {job.state}, and its first letters are not looked at")
+    untried: list[JobChanged] = []
+    if job.awaits_ack and not why_held(job):
+        detail = "none of the letters replayed first was acknowledged, and none is left"
+        untried = [JobChanged(job.job_id, step.now, JobEvent(step.now, UNTRIED, detail))]
+    held = _held(step, reduce(changed, untried, job))
+    return [*untried, held] if held is not None else []
+
+
+def _changes(
+    state: EngineState, step: Step, job: StoredJob, command: ChangeJob, wanted: JobState | None
+) -> list[JobChanged]:
+    """`wanted`: None when the job is in that state already."""
     knows = wanted is JobState.RUNNING and job.state is JobState.HELD and bool(why_held(job))
-    events = _events(step, job, command, None if same_state else wanted)
     records: list[JobChanged] = []
-    for number, event in enumerate(events):
+    for number, event in enumerate(_events(step, job, command, wanted)):
         first = number == 0
         records.append(
             JobChanged(
                 job.job_id,
                 step.now,
                 event,
-                _reached(state, job, wanted) if first and not same_state else None,
+                _reached(state, job, wanted) if first else None,
                 command.why if first else "",
                 command.rate if first and command.rate is not None else -1.0,
                 # Whoever lets a job go on that is held because of its letters knows of them.
                 command.canary_passed or (first and knows),
             )
         )
-    if command.dry_run:
-        would_be = reduce(changed, records, job)
-        held = _held(step, would_be) if would_be.state is JobState.QUEUED and not same_state else None
-        step.answer(command, would_be if held is None else changed(would_be, held), state.need_of_known)
-        return
-    for record in records:
-        note(state, step, record)
-    if not same_state:
-        let_run(state, step)
-        forget_old(state, step)
-    step.answer(command, state.jobs.by_id[job.job_id], Durability.STRONG)
-
-
-def _may_pass(state: EngineState, step: Step, job: StoredJob) -> bool:
-    """Its first letters were looked at one after the other, none is left, and one may have died after the look."""
-    if job.state is not JobState.RUNNING:
-        raise JobStateConflict(f"job {job.job_id} is {job.state}, and its first letters are not looked at")
-    if job.awaits_ack and not why_held(job):
-        detail = "none of the letters replayed first was acknowledged, and none is left"
-        note(state, step, JobChanged(job.job_id, step.now, JobEvent(step.now, UNTRIED, detail)))
-    return not hold(state, step, state.jobs.by_id[job.job_id])
+    return records
 
 
 def _reached(state: EngineState, job: StoredJob, wanted: JobState | None) -> JobState | None:

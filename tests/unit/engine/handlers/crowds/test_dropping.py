@@ -7,7 +7,7 @@ from tests.simulation.engine_driver import Driver
 from vibemq.engine import Batch
 from vibemq.model.commands import Command, DeleteQueue, PurgeQueue, RemoveListed, RemoveMessages, SeekGroup, StartAt
 from vibemq.model.effects import Counted, Removed, Reply
-from vibemq.model.options import DeliveryMode, Retention
+from vibemq.model.options import Retention
 from vibemq.model.records import Settled
 from vibemq.model.runs import RunSet
 
@@ -22,9 +22,7 @@ def short() -> Iterator[None]:
 
 def crowd(**options: object) -> Driver:
     driver = Driver()
-    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, **options)
-    for number in range(GROUPS):
-        driver.ask(SeekGroup(9, None, "q", f"g{number}", StartAt.NOW))
+    driver.create_crowd(GROUPS, **options)
     driver.publish(10)
     driver.advance(10)
     return driver

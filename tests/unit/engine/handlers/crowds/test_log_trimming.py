@@ -6,7 +6,7 @@ from tests.short_steps import steps_of
 from tests.simulation.engine_driver import Driver
 from vibemq.engine.handlers.crowds.log_trimming import SURPLUS_PART
 from vibemq.model.commands import DeleteQueue, JoinCursor, SeekGroup, StartAt
-from vibemq.model.options import DeliveryMode, Retention
+from vibemq.model.options import Retention
 from vibemq.model.records import Dropped, Settled
 
 STEP, GROUPS = 8, 40
@@ -20,9 +20,7 @@ def short() -> Iterator[None]:
 
 def crowd(**options: object) -> Driver:
     driver = Driver()
-    driver.create(mode=DeliveryMode.FAN_OUT_WITH_ACK, retention=Retention.LOG, **options)
-    for number in range(GROUPS):
-        driver.ask(SeekGroup(9, None, "q", f"g{number}", StartAt.NOW))
+    driver.create_crowd(GROUPS, retention=Retention.LOG, **options)
     driver.publish(10)
     driver.advance(10)
     return driver
