@@ -12,6 +12,7 @@ from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Added, Queue, TakenOut
 from vibemq.engine.queue.share import Share
+from vibemq.engine.queue.timing.alarms import arm
 from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.stage_names import delay_of, is_plain, plain_of, version_and_app
@@ -148,7 +149,7 @@ class EngineState:
         """How many imports each quoted user has, into all queues."""
         self.sessions: dict[int, SessionState] = {}
         self.timers: list[tuple[int, int]] = []
-        """(instant, queue_id); a queue's entries later than its `armed_at` are stale."""
+        """(instant, queue_id); what is not its queue's `armed_at` may be behind it (`queue/timing/alarms.py`)."""
         self._alarms = 0
         """How many alarms of parts were set: their order when they are due together."""
         self.questions = 0
@@ -308,13 +309,13 @@ class EngineState:
     def arm(self, queue: Queue, at: int) -> None:
         """See to the queue at that instant, if nothing calls it earlier."""
         if at < queue.armed_at:
-            queue.armed_at = at
+            arm(queue, at)
             heappush(self.timers, (at, queue.queue_id))
 
     def arm_part(self, queue: Queue, part: Group | Consumer, at: int) -> None:
         """See to one group or consumer of the queue at that instant; the others need not be looked at for it."""
         if at < part.armed_at:
-            part.armed_at = at
+            arm(part, at)
             self._alarms += 1
             queue.set_alarm(at, self._alarms, part)
             self.arm(queue, at)

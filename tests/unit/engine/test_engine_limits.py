@@ -382,6 +382,51 @@ def test_what_is_in_flight_expires_when_it_comes_back() -> None:
     driver.check()
 
 
+@pytest.mark.parametrize("ttl_ms", [None, 60_000])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_is_in_flight_lives_as_long_as_the_queue_says_when_it_comes_back(
+    ttl_ms: int | None, *, restarts: bool
+) -> None:
+    driver = Driver()
+    driver.create(message_ttl_ms=1_000)
+    driver.subscribe(1, capacity_messages=2)
+    driver.publish(3)
+    driver.advance(5_000)
+    assert letters(driver) == [(3, Reason.EXPIRED)]
+    driver.ask(ChangeQueue(7, None, "q", {"message_ttl_ms": ttl_ms}))
+    driver.take()
+    driver.settle(1, 1, 2, verb=Settlement.RELEASE)
+    if restarts:
+        driver.restart()
+        driver.subscribe(1, capacity_messages=2)
+    assert driver.take()[1][:2] == [1, 2]
+    driver.settle(1, 2)
+    driver.advance(60_000)
+    driver.close(1, clean=True)
+    assert letters(driver) == [(3, Reason.EXPIRED)] + [(1, Reason.EXPIRED)] * (ttl_ms is not None)
+    driver.check()
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_a_log_gives_what_has_not_expired_by_its_new_ttl_to_who_joins(*, crowded: bool) -> None:
+    driver = Driver()
+    driver.create(message_ttl_ms=1_000, mode=DeliveryMode.FAN_OUT_WITH_ACK, retention=Retention.LOG)
+    for name in ("a", "b", "c", "d"):
+        driver.subscribe(1, group=name, consumer=ord(name), capacity_messages=0)
+    driver.publish(1)
+    driver.now += 3_000
+    driver.publish(1)
+    driver.now += 1_500
+    with steps_of(2 if crowded else 150):
+        # With very many groups the sweep is under way when the TTL changes.
+        driver.tick()
+        driver.ask(ChangeQueue(7, None, "q", {"message_ttl_ms": 4_000}))
+        driver.advance(100)
+        driver.subscribe(2, group="new", start=StartAt.BEGINNING)
+    assert driver.take() == {2: [2]}
+    driver.check()
+
+
 def test_nothing_expired_is_handed_out_even_before_the_sweep() -> None:
     driver = Driver()
     driver.publish(1, expires_at=driver.now + 100)

@@ -43,6 +43,15 @@ def expire(state: EngineState, step: Step, queue: Queue) -> bool:
     return False
 
 
+def judge_anew(queue: Queue, now: int) -> None:
+    """The queue has another TTL. What is with a consumer, or in a log, has not expired if it would not have by this
+    one."""
+    if queue.expiring is not None and queue.expiring.lost:
+        # Some groups have not been seen to.
+        queue.expiring, queue.swept = None, 0
+    queue.swept = min(queue.swept, _overdue(queue, now))
+
+
 def _next(queue: Queue, now: int, units: int) -> Expiring | None:
     """What goes next: single messages, or what the queue's TTL says."""
     groups = deque(queue.groups.values())

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import islice
 
 from vibemq.engine import lifetime
+from vibemq.engine.handlers import expiry
 from vibemq.engine.handlers.crowds.dropping import drop_from_groups
 from vibemq.engine.handlers.dead_lettering import (
     cut_step,
@@ -239,7 +240,10 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
             if group.held_up:
                 group.held_up.clear()
                 step.touch(queue, group)
+    lives_as_before = options.message_ttl_ms == queue.options.message_ttl_ms
     queue.options = options
+    if not lives_as_before:
+        expiry.judge_anew(queue, step.now)
     queue.attended = queue.attended and options.auto_delete
     lifetime.begin(state, queue, step.now)
     step.note_structure(QueueChanged(queue.queue_id, options))

@@ -14,6 +14,7 @@ from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.timing.alarms import ring
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.effects import Departure
@@ -41,7 +42,7 @@ def run_due_timers(state: EngineState, step: Step) -> None:
     while step.work < STEP_UNITS and (at := next_alarm(state)) is not None and at <= step.now:
         _, queue_id = heappop(state.timers)
         queue = state.queues_by_id[queue_id]
-        queue.armed_at = END
+        ring(queue, step.now)
         step.work += 1
         if lifetime.expires_at(queue) <= step.now:
             lifetime.doom(state, queue, Departure.EXPIRED)

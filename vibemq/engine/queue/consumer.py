@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vibemq.engine.queue.share import Share, SharedUnacked
+from vibemq.engine.queue.timing.alarms import Behind
 from vibemq.engine.queue.unacked import NEVER, Unacked
 from vibemq.model.selector import Selector
 
@@ -42,6 +43,7 @@ class Consumer:
     """Whether it has been more than a fetch, so that its queue has had a consumer."""
     armed_at: int = NEVER
     """When it wants to be seen to: see `EngineState.arm_part`."""
+    armed_behind: Behind = None
     share: "Share[Consumer] | None" = None
     """What it shares its capacity with, beside its own."""
     weight: int = 1

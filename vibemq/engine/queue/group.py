@@ -18,6 +18,7 @@ from vibemq.engine.queue.routing.sifted import Sifted
 from vibemq.engine.queue.scheduled import Scheduled, in_turn
 from vibemq.engine.queue.sizes import Sizes
 from vibemq.engine.queue.tail import Tail
+from vibemq.engine.queue.timing.alarms import Behind
 from vibemq.model.instants import Instants, Values
 from vibemq.model.records import Attempts
 from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, runs_of_ascending, smallest_of
@@ -101,6 +102,7 @@ class Group:
         "_seen",
         "_tail",
         "armed_at",
+        "armed_behind",
         "attempts",
         "consumers",
         "counters",
@@ -157,6 +159,7 @@ class Group:
         """The place from which on the next hand-out looks for a consumer with room."""
         self.armed_at = END
         """When it wants to be seen to: see `EngineState.arm_part`."""
+        self.armed_behind: Behind = None
         self.counters: GroupCounters = _NOTHING_COUNTED
 
     @property
@@ -349,6 +352,7 @@ class Group:
         del self.consumers[consumer]
         consumer.queue.consumer_count -= 1
         consumer.queue.attendant_count -= consumer.attends
+        consumer.queue.disarm(consumer)
         return True
 
     def offer(self, consumer: Consumer) -> None:

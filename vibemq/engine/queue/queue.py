@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from vibemq.engine.queue.consumer import Consumer
@@ -14,6 +14,7 @@ from vibemq.engine.queue.parts.expiries import NO_EXPIRIES, Expiries, Expiring
 from vibemq.engine.queue.ready import Levels
 from vibemq.engine.queue.sizes import Sizes, span_for
 from vibemq.engine.queue.tail import Tail
+from vibemq.engine.queue.timing.alarms import Behind, disarm, ring
 from vibemq.engine.queue.walk import Walk
 from vibemq.engine.waiting import Places, Waiting
 from vibemq.model.extras.columns import ExtraColumns
@@ -27,6 +28,7 @@ WAITING_NAME = ""
 """Name of the default group, and of a fan-out queue's group that waits for a subscriber."""
 
 _COLLECT_AT_LEAST = 512
+_LEFT_AT_LEAST = 64
 _NOTES_TOGETHER = 128
 _CHUNKS_TOGETHER = 16
 _MESSAGES_TOGETHER = 1024
@@ -110,6 +112,7 @@ class Queue(Backlog["Added"]):
     __slots__ = (
         "alarms",
         "armed_at",
+        "armed_behind",
         "attendant_count",
         "attended",
         "collect_at",
@@ -124,6 +127,7 @@ class Queue(Backlog["Added"]):
         "holes",
         "incarnation",
         "leaving",
+        "left_alarms",
         "levels",
         "log",
         "log_trim",
@@ -185,8 +189,11 @@ class Queue(Backlog["Added"]):
         """Messages whose publishers wait for a reply, by sequence."""
         self.dead = 0
         self.armed_at = END
+        self.armed_behind: Behind = None
         self.alarms: list[tuple[int, int, Group | Consumer]] = _NO_ALARMS
-        """(instant, order, who wants to be seen to then); those that are not its `armed_at` are stale."""
+        """(instant, order, who wants to be seen to then); what is not its `armed_at` may be behind it."""
+        self.left_alarms = 0
+        """Groups and consumers that have gone since they were last taken out of the alarms."""
         self.published = 0
         self.refused = 0
         self.redirected = 0
@@ -413,9 +420,17 @@ class Queue(Backlog["Added"]):
         while len(due) < most and alarms and alarms[0][0] <= now:
             at, _, part = heappop(alarms)
             if part.armed_at == at:
-                part.armed_at = END
+                ring(part, now)
                 due.append(part)
         return due
+
+    def disarm(self, part: Group | Consumer) -> None:
+        """It has gone, and is not kept for the sake of its alarm."""
+        self.left_alarms += disarm(part)
+        if self.left_alarms > _LEFT_AT_LEAST and 2 * self.left_alarms > len(self.alarms):
+            self.alarms = [alarm for alarm in self.alarms if alarm[2].armed_at < END]
+            heapify(self.alarms)
+            self.left_alarms = 0
 
     def next_alarm(self) -> int:
         alarms = self.alarms

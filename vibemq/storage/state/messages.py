@@ -43,11 +43,15 @@ def add(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
     kept = bool(queue.groups) or queue.options.retention is Retention.LOG
     if kept:
         _extend_chunks(queue, record, dirty)
+    if queue.has("dedup"):
+        # More than this record may add, so that they do not grow.
+        _prune_dedup(queue, record.published_at, _PRUNED_TOGETHER + len(record.extras or ()), dirty)
     if record.extras:
         extras = columns_of(record.extras)
         if kept:
             _add_extras(queue, record, extras, dirty)
-        _add_dedup_ids(queue, record, extras, dirty)
+        if extras.dedup_ids and queue.options.dedup_window_ms:
+            _remember_ids(queue, record, extras, dirty)
 
 
 def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
@@ -149,14 +153,6 @@ def _add_extras(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumns,
         queue.delayed.put_columns(delayed, due)
         if dirty is not None:
             dirty.mark_values(queue_id, ALL_GROUPS, ValueKind.DELAYED, delayed)
-
-
-def _add_dedup_ids(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumns, dirty: Dirty | None) -> None:
-    if queue.dedup:
-        # More than this record may add, so that they do not grow.
-        _prune_dedup(queue, record.published_at, _PRUNED_TOGETHER + len(extras), dirty)
-    if extras.dedup_ids and queue.options.dedup_window_ms:
-        _remember_ids(queue, record, extras, dirty)
 
 
 def _add_priority(queue: StoredQueue, priority: int, added: list[Run], dirty: Dirty | None) -> None:

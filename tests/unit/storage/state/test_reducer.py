@@ -189,6 +189,13 @@ def test_dedup_ids_leave_the_window_when_new_ones_come() -> None:
     assert queue_of(add(1, 1, i0=one), options=QueueOptions(dedup_window_ms=0)).dedup == {}
 
 
+def test_dedup_ids_leave_the_window_when_messages_without_ids_come() -> None:
+    options = QueueOptions(dedup_window_ms=1_000)
+    before = add(1, 1, 100, i0=MessageExtra(dedup_id=b"1"))
+    assert queue_of(before, add(2, 1, 1_100), options=options).dedup == {b"1": remembered(1, 100)}
+    assert queue_of(before, add(2, 1, 1_101), options=options).dedup == {}
+
+
 @pytest.mark.parametrize(
     "ids", [(b"a", b"b", b"c"), (b"a", b"b", b"a"), (b"a", b"", b"c"), (b"x", b"b", b"c"), (b"a", b"x", b"x")]
 )

@@ -1,0 +1,62 @@
+"""What rings again and again leaves nothing behind, whatever else waits for long."""
+
+import pytest
+
+from tests.simulation.engine_driver import Driver
+from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.timing.alarms import arm, disarm, ring
+from vibemq.model import commands as ask
+from vibemq.model.options import UNLIMITED_ATTEMPTS, QueueOptions
+from vibemq.model.runs import END
+
+DAY_MS = 24 * 3_600_000
+
+
+def entries(driver: Driver) -> int:
+    state = driver.engine._state
+    return len(state.timers) + len(state.queues["q"].alarms)
+
+
+def test_the_one_behind_counts_when_the_nearer_one_has_rung() -> None:
+    queue = Queue(1, "q", QueueOptions(), 0, "")
+    for at in (9_000, 800, 700, 60):
+        arm(queue, at)
+    seen = [queue.armed_at]
+    for now in (60, 750, 800, 9_000):
+        ring(queue, now)
+        seen.append(queue.armed_at)
+    assert seen == [60, 700, 800, 9_000, END]
+    assert not disarm(queue)
+
+
+@pytest.mark.parametrize("far", ["delayed", "expires", "queue expires"])
+def test_retries_beside_what_waits_for_a_month_take_no_memory(far: str) -> None:
+    driver = Driver()
+    ttl_ms = 30 * DAY_MS if far == "queue expires" else None
+    driver.create(max_attempts=UNLIMITED_ATTEMPTS, message_ttl_ms=ttl_ms)
+    at = driver.now + 30 * DAY_MS
+    driver.publish(1, deliver_at=at if far == "delayed" else 0, expires_at=at if far == "expires" else 0)
+    driver.publish(1)
+    driver.subscribe(1)
+    for _ in range(50):
+        driver.settle(1, 2, verb=ask.Settlement.RETRY, delay_ms=10)
+        driver.advance(10)
+    assert len(driver.delivers()) > 50
+    assert entries(driver) <= 6
+    driver.close(1, clean=True)
+    driver.advance(30 * DAY_MS)
+    assert driver.info().ready + driver.info().dead == 2
+
+
+def test_a_consumer_that_has_gone_is_not_kept_until_its_messages_would_have_been_overdue() -> None:
+    driver = Driver()
+    driver.create()
+    driver.publish(500)
+    driver.subscribe(2, capacity_messages=1, ack_timeout_ms=DAY_MS)
+    for number in range(1, 500):
+        driver.subscribe(1, consumer=number, credit=1, ack_timeout_ms=DAY_MS)
+        driver.handle(ask.Settle(1, None, number, ask.Settlement.ACK, [(1, 500)]), ask.Unsubscribe(1, None, number))
+    assert entries(driver) < 150
+    driver.advance(DAY_MS)
+    assert driver.info().in_flight == 0
+    assert driver.info().delayed == 1

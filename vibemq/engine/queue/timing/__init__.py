@@ -1,0 +1,1 @@
+"""When parts of a queue are due."""
