@@ -42,7 +42,7 @@ def publish(state: EngineState, step: Step, command: Publish, *, counted: bool =
     if queue is None:
         queue = find_or_create(state, step, command.queue, create=command.create)
     if command.extras:
-        command.extras = columns_of(command.extras)
+        command.extras = columns_of(command.extras).with_short_ids()
         check_delays(queue, command.extras.delayed_after(step.now))
         if queue in state.unshown:
             return _publish_behind(state, step, command, queue)
