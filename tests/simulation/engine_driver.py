@@ -372,6 +372,10 @@ class Driver:
     def _check_parked(self) -> None:
         """Nobody waits for room that is there, unless somebody is about to look."""
         state, at = self.engine._state, self.engine.next_deadline()
+        leaving = bool(state.departing)
+        wait = [parked for queue in state.parking for parked in queue.parked]
+        assert leaving or state.waiting_room.taken == sum(parked.size for parked in wait), "room for those that left"
+        assert leaving or set(state.waiting_room.of_session) == {parked.session for parked in wait}
         if state.pressure >= Pressure.BLOCKING or (at is not None and at <= self.now):
             return
         for queue in state.parking:

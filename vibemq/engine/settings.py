@@ -14,5 +14,7 @@ class EngineSettings:
     """Unsettled messages of a consumer that names no limit."""
     block_timeout_ms: int = 8_000
     """How long a BlockPublisher queue keeps a publisher waiting; below the 10 s after which .NET clients give up."""
+    block_bytes_max: int = 64 << 20
+    """What all publishers that wait so may hold of the memory; whoever finds it full is refused at once."""
     transient_only: bool = False
     """The storage provider keeps nothing: other queues than transient ones are refused, defaults become transient."""

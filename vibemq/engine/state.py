@@ -10,6 +10,7 @@ from urllib.parse import quote
 from vibemq.engine.jobs.job_table import JobTable
 from vibemq.engine.queue.consumer import Consumer, SessionState
 from vibemq.engine.queue.group import Group
+from vibemq.engine.queue.parts.waiting_room import WaitingRoom
 from vibemq.engine.queue.queue import Added, Queue, TakenOut
 from vibemq.engine.queue.share import Share
 from vibemq.engine.queue.timing.alarms import arm
@@ -203,6 +204,7 @@ class EngineState:
         self.requests = RequestTable()
         self.doubtful: dict[Queue, Doubt] = {}
         """Queues with requests that perhaps no group has any more."""
+        self.waiting_room = WaitingRoom()
         self.parking: dict[Queue, None] = {}
         """Queues with parked publishers."""
         self.mortal: dict[str, Queue] = {}

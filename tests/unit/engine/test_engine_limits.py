@@ -290,6 +290,41 @@ def test_who_waits_behind_a_gone_publisher_goes_on_when_there_is_room_for_it() -
     assert driver.answer("token-5") == Published("q", 4, 1)
 
 
+def test_publishers_that_wait_hold_so_much_memory_and_no_more() -> None:
+    driver = Driver(EngineSettings(block_timeout_ms=5_000, block_bytes_max=20_000))
+    driver.create(max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
+    driver.publish()
+
+    def waits(session: int, number: int = 1, size: int = 900, **extra: Any) -> bool:
+        answer = driver.publish(number, session=session, size=size, **extra)
+        driver.check()
+        assert answer is None or all(isinstance(answer.refused[index], QueueFull) for index in range(number))
+        return answer is None
+
+    assert not waits(1, 12), "more than one alone may have"
+    assert [waits(1) for _ in range(8)] == [True] * 5 + [False] * 3, "the others are left as much as it has"
+    assert [waits(2) for _ in range(4)] == [True] * 2 + [False] * 2
+    assert [waits(3, dedup_id=b"i" * 3_000), waits(3)] == [False, True]
+    assert driver.info().counters["refused"] == 12 + 3 + 2 + 1
+    driver.handle(CloseSession(1, False))
+    driver.check()
+    assert waits(3), "a gone publisher has left its part to others"
+    driver.advance(5_000)
+    assert not driver.engine.any_parked()
+    assert waits(1, 8)
+
+
+def test_many_small_publishes_that_wait_are_counted_too() -> None:
+    driver = Driver(EngineSettings(block_bytes_max=20_000))
+    driver.create(max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
+    driver.publish()
+    waiting = sum(driver.publish(session=number, size=0) is None for number in range(50))
+    assert 10 <= waiting < 20
+    driver.ask(PurgeQueue(99, None, "q"))
+    driver.advance(0)
+    driver.check()
+
+
 def test_deleting_the_queue_answers_its_blocked_publishers() -> None:
     driver = blocking()
     driver.publish(1)

@@ -115,6 +115,21 @@ def test_a_dedup_id_is_published_once_within_its_window() -> None:
     assert driver.publish(1, dedup_id=b"a").first_sequence == 2
 
 
+def test_of_long_dedup_ids_little_is_remembered() -> None:
+    driver = Driver()
+    driver.create(dedup_window_ms=10_000)
+    long = b"order " * 10_000
+    driver.publish(1, dedup_id=long + b"1")
+    assert driver.publish(1, dedup_id=long + b"1").duplicates == {0: 1}
+    assert driver.publish(1, dedup_id=long + b"2").duplicates is None
+    engine, stored = driver.engine._state.queues["q"].dedup.ids, driver.disk.queues[1].dedup
+    assert list(engine) == list(stored)
+    assert [len(known) < 200 for known in stored] == [True] * 2
+    driver.restart()
+    assert driver.publish(1, dedup_id=long + b"2").duplicates == {0: 2}
+    assert driver.publish(1, dedup_id=long).duplicates is None
+
+
 def test_the_window_survives_a_restart() -> None:
     driver = Driver()
     driver.create(dedup_window_ms=10_000)

@@ -171,11 +171,12 @@ def test_a_move_that_does_not_fit_did_not_happen(driver: Driver) -> None:
     driver.check()
 
 
-def test_known_messages_are_not_committed_twice(driver: Driver) -> None:
-    driver.publish(1, dedup_id=b"a")
+@pytest.mark.parametrize("known", [b"a", b"order " * 10_000])
+def test_known_messages_are_not_committed_twice(driver: Driver, known: bytes) -> None:
+    driver.publish(1, dedup_id=known)
     stage(driver)
     decide(driver, "u1")
-    assert move(driver, stage_name("job", 0, "u1"), count=1, dedup_id=b"a") == Counted(0)
+    assert move(driver, stage_name("job", 0, "u1"), count=1, dedup_id=known) == Counted(0)
     assert driver.info().ready == 1
     driver.check()
 

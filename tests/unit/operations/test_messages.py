@@ -88,7 +88,9 @@ def test_letters_are_json_with_or_without_payload() -> None:
     assert "payload" not in letter_json(letter(), with_payload=False)
 
 
-@pytest.mark.parametrize(("text", "priority"), [("High", 2), ("7", 7), ("99", 31), ("urgent", 0), ("", 1)])
+@pytest.mark.parametrize(
+    ("text", "priority"), [("High", 2), ("7", 7), ("99", 31), ("1" * 60_000, 31), ("urgent", 0), ("", 1)]
+)
 def test_a_peeked_message_shows_the_priority_of_its_header(text: str, priority: int) -> None:
     row = pack_row("m", b"1", [("priority", text)])
     assert message_json(row, sequence=1, published_at=2)["priority"] == priority

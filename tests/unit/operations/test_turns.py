@@ -1,7 +1,7 @@
 """Long operations let the loop have its turn, although nothing that they ask for makes them wait."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -20,6 +20,8 @@ from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters
 from vibemq.operations.dead_letters.groups import DeadGroupListArguments, DeadLetterGroups
 from vibemq.operations.dead_letters.letters import LETTERS_PER_STEP, LetterAccess, PurgeArguments, ShowArguments
 from vibemq.operations.dead_letters.reader import SLICE_IDS
+from vibemq.operations.monitoring import turns
+from vibemq.operations.monitoring.turns import in_slices
 from vibemq.operations.queues import QueueListArguments, Queues
 from vibemq.operations.registry import Caller
 
@@ -160,6 +162,36 @@ def test_a_dry_run_purges_nothing() -> None:
     rooms = Rooms({1, 2, 3})
     answer = purged(rooms, ids=[1, 3, 5], dry_run=True)
     assert (answer["count"], rooms.purges) == (2, [])
+
+
+def test_of_all_works_in_slices_each_turn_has_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "SLICE_S", 0)
+    turn, taken = 0, list[tuple[int, str]]()
+
+    async def many_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def steps(name: str) -> Iterator[None]:
+        for _ in range(4):
+            taken.append((turn, name))
+            yield
+
+    async def works() -> None:
+        counting = asyncio.ensure_future(many_turns())
+        going_on = [asyncio.ensure_future(in_slices(steps(name))) for name in "abc"]
+        await asyncio.sleep(0)
+        gone = asyncio.ensure_future(in_slices(steps("gone")))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.gather(*going_on)
+        counting.cancel()
+
+    asyncio.run(works())
+    assert "".join(name for _, name in taken) == "a" + "abc" * 3 + "bc", "one after the other"
+    assert len({at for at, _ in taken}) == len(taken), "two held up the same turn"
 
 
 def test_there_is_no_letter_with_the_id_zero() -> None:

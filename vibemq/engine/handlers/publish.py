@@ -16,12 +16,13 @@ from vibemq.engine.handlers.queues import find_or_create
 from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded
 from vibemq.engine.queue.dedup import Screened, screen
 from vibemq.engine.queue.parts.backlog import Parked
+from vibemq.engine.queue.parts.waiting_room import cost_of
 from vibemq.engine.queue.queue import Added, Queue
 from vibemq.engine.requests import asking
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step, Wait
 from vibemq.engine.waiting import Waiting
-from vibemq.errors import Blocked, InvalidOptions, QueueNotFound, VibeMQError
+from vibemq.errors import Blocked, InvalidOptions, QueueFull, QueueNotFound, VibeMQError
 from vibemq.model.commands import Pressure, Publish
 from vibemq.model.effects import Published, Reply
 from vibemq.model.extras.columns import columns_of
@@ -41,7 +42,7 @@ def publish(state: EngineState, step: Step, command: Publish, *, counted: bool =
     if queue is None:
         queue = find_or_create(state, step, command.queue, create=command.create)
     if command.extras:
-        command.extras = columns_of(command.extras)
+        command.extras = columns_of(command.extras).with_short_ids()
         check_delays(queue, command.extras.delayed_after(step.now))
         if queue in state.unshown:
             return _publish_behind(state, step, command, queue)
@@ -253,7 +254,16 @@ def _fits_whole(queue: Queue, rows: Rows, extras: Extras | None, now: int) -> bo
 
 def _park(state: EngineState, step: Step, queue: Queue, command: Publish, waiting: Waiting | None) -> None:
     deadline = step.now + state.settings.block_timeout_ms
-    queue.park(Parked(command.session, command.token, command.rows, command.extras, deadline, waiting))
+    cost = cost_of(command.rows, command.extras)
+    parked = Parked(command.session, command.token, command.rows, command.extras, deadline, waiting, cost)
+    if not state.waiting_room.enter(parked, state.settings.block_bytes_max):
+        parked.forget_waiting()
+        queue.refused += command.rows.count
+        # Which limit is met would be looked for in all groups.
+        error = QueueFull(queue.name, "and so is the memory for publishers that wait")
+        step.answer(parked, state.refusal(error, command.rows.count, queue.name))
+        return
+    queue.park(parked)
     state.parking[queue] = None
     state.arm(queue, deadline)
 
@@ -286,17 +296,17 @@ def _let_go_on(state: EngineState, step: Step, queue: Queue) -> None:
         waiting = publish.waiting
         if waiting is not None and not waiting.waits:
             # Its requester knows that its time has passed, or has given up.
-            parked.popleft()
+            state.waiting_room.leave(parked.popleft())
             queue.refused += publish.rows.count
             step.answer(publish, asking.overdue(waiting))
         elif publish.deadline <= step.now:
-            parked.popleft()
+            state.waiting_room.leave(parked.popleft())
             publish.forget_waiting()
             queue.refused += publish.rows.count
             error = _blocked(state) if _is_short(state, queue) else full(queue, state.settings.block_timeout_ms)
             step.answer(publish, state.refusal(error, publish.rows.count, queue.name))
         elif not _is_short(state, queue) and _may_go_now(queue, publish, step.now):
-            parked.popleft()
+            state.waiting_room.leave(parked.popleft())
             accept(state, step, queue, publish.session, publish.token, publish.rows, publish.extras, waiting)
         elif queue.is_overtaken():
             # The room that was made during the count is not told of again.
@@ -355,6 +365,8 @@ def _take_parked(state: EngineState, queue: Queue, session: int) -> list[Parked]
     first = queue.parked[0]
     taken = [p for p in queue.parked if p.session == session]
     kept = [p for p in queue.parked if p.session != session]
+    for publish in taken:
+        state.waiting_room.leave(publish)
     queue.parked.clear()
     queue.parked.extend(kept)
     if not kept:

@@ -362,6 +362,7 @@ def end_everybody(state: EngineState, step: Step, queue: Queue, parked: deque[Pa
             step = yield
     while parked:
         publish = parked.popleft()
+        state.waiting_room.leave(publish)
         publish.forget_waiting()
         step.answer(publish, error)
         step.work += 1

@@ -30,10 +30,12 @@ from vibemq.model.commands import (
     Stage,
 )
 from vibemq.model.effects import Counted, Decided, Published
+from vibemq.model.extras.columns import columns_of
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import (
     APPLICATION_BYTES_MAX,
     Dropped,
+    Extras,
     MessageExtra,
     Reason,
     TransactionDecided,
@@ -379,9 +381,10 @@ def _take_out(step: Step, stage: Queue, taken: list[Run]) -> None:
 
 def _enter(state: EngineState, step: Step, target: Queue, command: MoveStaged) -> int:
     window_ms = target.options.dedup_window_ms
-    fresh = list(screen(target.dedup, window_ms, command.rows.count, command.extras, step.now).fresh)
+    extras: Extras | None = columns_of(command.extras).with_short_ids() if command.extras else None
+    fresh = list(screen(target.dedup, window_ms, command.rows.count, extras, step.now).fresh)
     if fresh:
-        rows, extras = pick(command.rows, command.extras, fresh)
+        rows, extras = pick(command.rows, extras, fresh)
         add(state, step, target, rows, extras)
     return len(fresh)
 

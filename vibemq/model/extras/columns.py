@@ -6,12 +6,17 @@ asks for whole columns (`columns_of`).
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from operator import itemgetter
 
 from vibemq.model.instants import Values
 from vibemq.model.records import Extras, MessageExtra
 
 _NO_IDS: Sequence[bytes] = ()
+_ID_BYTES_MAX = 128
+"""A queue remembers very many ids."""
+_DIGEST_MARK = b"\xff"
+"""Begins no text, so the digest of an id is the id of no other message."""
 
 
 class ExtraColumns(Mapping[int, MessageExtra]):
@@ -85,6 +90,14 @@ class ExtraColumns(Mapping[int, MessageExtra]):
         priorities, expires_at, deliver_at = (some if isinstance(some, int) else some[low:high] for some in numbers)
         return ExtraColumns(moved(have[low:high], -start), priorities, expires_at, deliver_at, self.dedup_ids[low:high])
 
+    def with_short_ids(self) -> "ExtraColumns":
+        """The same; what is remembered of a dedup id that is long is its digest."""
+        ids = self.dedup_ids
+        if not ids or max(map(len, ids)) <= _ID_BYTES_MAX:
+            return self
+        short = [_digest(one) if len(one) > _ID_BYTES_MAX else one for one in ids]
+        return ExtraColumns(self.indexes, self.priorities, self.expires_at, self.deliver_at, short)
+
     def delayed_after(self, now: int) -> bool:
         """Whether one of them is to be delivered later than that."""
         instants = self.deliver_at
@@ -120,6 +133,10 @@ class ExtraColumns(Mapping[int, MessageExtra]):
     def with_dedup_ids(self) -> Iterator[tuple[int, bytes]]:
         """(index, id) of those that have one."""
         return filter(itemgetter(1), zip(self.indexes, self.dedup_ids, strict=False))
+
+
+def _digest(dedup_id: bytes) -> bytes:
+    return _DIGEST_MARK + blake2b(dedup_id, digest_size=32).digest()
 
 
 def moved(indexes: Sequence[int], first: int) -> Sequence[int]:

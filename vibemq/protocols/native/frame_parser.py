@@ -91,6 +91,11 @@ class FrameParser:
         """What comes has no beginning that could be known."""
 
     @property
+    def has_enough_behind_login(self) -> bool:
+        """So much has come behind a Connect that is not answered that nothing more should be read."""
+        return self._state.authenticating and len(self._buffer) > self._handshake_bytes_max
+
+    @property
     def large_left(self) -> int:
         """Bytes of a large frame that have not come; 0: none has begun, or it waits for memory."""
         return 0 if self._large is None else self._large.left

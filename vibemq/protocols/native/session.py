@@ -87,6 +87,11 @@ class NativeSession(OptionalVerbs):
     def unread(self) -> bool:
         return self._frame_parser.unread
 
+    @property
+    def reads_nothing_more(self) -> bool:
+        """Somebody who is logged in logs in anew, and goes on: what comes meanwhile waits with the peer."""
+        return self._state.authenticating and self._frame_parser.has_enough_behind_login
+
     def fail(self, error: VibeMQError) -> None:
         self._hang_up(error)
 

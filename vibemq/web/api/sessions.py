@@ -2,7 +2,7 @@
 kept in memory: after a restart of the broker people log in again. Pure: the caller brings the time and the secrets."""
 
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ from vibemq.model.access import Principal
 
 SESSIONS_MAX = 1_000
 SESSIONS_OF_USER_MAX = 20
+"""Begun with the password; and so many with all access tokens of the user together."""
 COOKIE = "vibemq_session"
 SECURE_COOKIE = "__Secure-vibemq_session"
 """Browsers take a cookie of this name over TLS only."""
@@ -50,16 +51,23 @@ class WebSessions:
     def begin(self, cookie: str, principal: Principal, now_s: float) -> WebSession:
         """`cookie`: a new secret. Of too many sessions the one that was idle for the longest time ends."""
         self._end_expired(now_s)
-        own = self._by_user.get(principal.name, set())
-        while len(own) >= SESSIONS_OF_USER_MAX:
-            self._end(next(digest for digest in self._sessions if digest in own), "too many sessions of the user")
-            own = self._by_user.get(principal.name, set())
+        while len(alike := self._begun_like(principal)) >= SESSIONS_OF_USER_MAX:
+            counts = Counter(alike.values())
+            most = max(counts.values())
+            crowded = (digest for digest in self._sessions if digest in alike and counts[alike[digest]] == most)
+            self._end(next(crowded), "too many sessions of the user")
         while len(self._sessions) >= SESSIONS_MAX:
             self._end(next(iter(self._sessions)), "too many sessions")
         session = WebSession(digest_of(cookie), principal, now_s, now_s)
         self._sessions[session.digest] = session
         self._by_user.setdefault(principal.name, set()).add(session.digest)
         return session
+
+    def _begun_like(self, principal: Principal) -> dict[str, str]:
+        """Sessions of the user, by digest, with the id of the access token that they were begun with. Whoever has a
+        token, which may be for very little, ends no session of the password, nor those of tokens that have fewer."""
+        tokens = {digest: self._sessions[digest].principal.token_id for digest in self._by_user.get(principal.name, ())}
+        return {digest: token for digest, token in tokens.items() if bool(token) == bool(principal.token_id)}
 
     def find(self, cookie: str, now_s: float) -> WebSession | None:
         """The session of a cookie, which is used by that."""

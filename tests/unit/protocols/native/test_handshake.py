@@ -176,3 +176,26 @@ def test_a_failed_second_connect_leaves_the_session_as_it_was() -> None:
     peer.session.authenticated(request.token, Principal("other"))  # type: ignore[union-attr]
     assert "negotiated-extensions" not in peer.one().headers, "extensions are agreed once"
     assert peer.session.principal == Principal("other")
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_little_is_kept_of_a_peer_that_logs_in_anew(is_right: bool) -> None:
+    """However long the check takes: it is not read meanwhile."""
+    peer = Peer(authentication=True)
+    for request in peer.hear(frame(T.CONNECT, "c", headers={"authToken": "x"})):
+        peer.session.authenticated(request.token, ROOT)  # type: ignore[union-attr]
+    request = peer.ask(T.CONNECT, "again", headers={"authToken": "x"})
+    publish = frame(T.PUBLISH, "m", "q", b"1")
+    few, rest = divmod(1_000, len(publish))
+    peer.hear(publish * few)
+    assert not peer.session.reads_nothing_more
+    peer.hear(publish * (rest + 1))
+    assert peer.session.reads_nothing_more
+    if is_right:
+        peer.session.authenticated(request.token, ROOT)  # type: ignore[union-attr]
+    else:
+        peer.session.refused(request.token, AuthFailed("wrong"))  # type: ignore[union-attr]
+    assert not peer.session.reads_nothing_more
+    [asked] = peer.session.commands()
+    assert isinstance(asked, c.Publish)
+    assert asked.rows.count == few + rest + 1

@@ -119,6 +119,21 @@ def test_a_user_has_few() -> None:
     assert sessions.find("c0", 1.0) is None
 
 
+def test_who_has_an_access_token_of_a_user_ends_no_sessions_but_its_own() -> None:
+    sessions = make()
+    by_password = sessions.begin("password", ADA, 0.0)
+    by_other = sessions.begin("other", Principal("ada", token_id="other"), 0.0)
+    narrow = Principal("ada", token_id="narrow")
+    for number in range(3 * SESSIONS_OF_USER_MAX):
+        sessions.begin(f"c{number}", narrow, 0.0)
+    assert (by_password.ended, by_other.ended) == ("", "")
+    assert len(sessions) == 1 + SESSIONS_OF_USER_MAX
+    for number in range(3 * SESSIONS_OF_USER_MAX):
+        sessions.begin(f"p{number}", ADA, 0.0)
+    assert (by_password.ended, by_other.ended) == ("too many sessions of the user", "")
+    assert len(sessions) == 2 * SESSIONS_OF_USER_MAX
+
+
 def test_log_out_everywhere() -> None:
     sessions = make()
     for number in range(3):

@@ -33,6 +33,8 @@ class Parked:
     deadline: int
     waiting: Waiting | None = None
     """When it is a request."""
+    size: int = 0
+    """What it has of the waiting room."""
 
     def forget_waiting(self) -> None:
         """It is refused, which is all that its requester has to hear."""

@@ -376,7 +376,8 @@ class EventMeshHttpSession(OptionalVerbs):
 
 
 def _credentials_of(headers: Mapping[str, str]) -> HttpCredentials:
-    kind, _, given = headers.get("authorization", "").partition(" ")
+    whole = headers.get("authorization", "")
+    kind, _, given = whole.partition(" ")
     if kind.lower() == "bearer":
         return HttpCredentials(token=given.strip())
     if kind.lower() == "basic":
@@ -384,6 +385,8 @@ def _credentials_of(headers: Mapping[str, str]) -> HttpCredentials:
             name, _, password = base64.b64decode(given.strip(), validate=True).decode().partition(":")
         except ValueError:
             # It is no base64, is not even ASCII, or holds no UTF-8.
-            return HttpCredentials()
+            return HttpCredentials(token=whole)
         return HttpCredentials(name, password)
-    return HttpCredentials(headers.get("username", ""), headers.get("passwd", ""), headers.get("token", ""))
+    named = HttpCredentials(headers.get("username", ""), headers.get("passwd", ""), headers.get("token", ""))
+    # Where none are sent, a certificate may log in.
+    return named if named != HttpCredentials() else HttpCredentials(token=whole)

@@ -68,7 +68,7 @@ def read_topic(text: str) -> EventTopic:
     for number in _NUMBERS:
         value = arguments.get(number, 1)
         if isinstance(value, str):
-            if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= ITEMS_MAX):
+            if not (value.isascii() and value.isdecimal() and len(value) < 10 and 1 <= int(value) <= ITEMS_MAX):
                 raise InvalidPayload(f"{number} of a topic must be a number from 1 to {ITEMS_MAX}", "topic")
             arguments[number] = int(value)
     return EventTopic(text, kind, OPERATIONS[kind], tuple(sorted(arguments.items())))

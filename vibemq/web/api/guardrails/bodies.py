@@ -95,9 +95,9 @@ def read_json(body: bytes, marks_max: int = MARKS_MAX) -> dict[str, Any]:
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Raises ValueError for a field that stands there twice: readers do not agree on which one counts."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the field {twice[:40]!r} stands in one object twice; keep one of them")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the field {name[:40]!r} stands in one object twice; keep one of them")
+        found[name] = value
     return found

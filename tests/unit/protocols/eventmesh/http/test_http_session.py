@@ -95,13 +95,25 @@ def test_nothing_more_is_read_while_much_stands_behind_a_request_that_waits() ->
 
 
 @pytest.mark.parametrize("given", ["Basic Content-Length\xf8: 19", "Basic YQ", "Basic /w==", "Basic"])
-def test_credentials_that_cannot_be_read_are_none(given: str) -> None:
+def test_credentials_that_cannot_be_read_are_checked_as_they_are(given: str) -> None:
+    """Whoever has a certificate that would log in without any is not logged in by it."""
     session = session_of_a_stranger()
     head = f"GET /?code=104&topic=t&content=x HTTP/1.1\r\nauthorization: {given}\r\nusername: ann\r\n\r\n"
     session.receive_data(head.encode())
     [login] = session.commands()
     assert isinstance(login, Authenticate)
     assert (login.username, login.password) == ("", "")
+    assert login.token.startswith("Basic")
+
+
+def test_credentials_of_an_unknown_kind_are_checked_unless_there_are_others() -> None:
+    for header, wanted in (("username: ann", ("ann", "")), ("env: test", ("", "Digest a=b"))):
+        session = session_of_a_stranger()
+        head = f"GET /?code=104&topic=t&content=x HTTP/1.1\r\nauthorization: Digest a=b\r\n{header}\r\n\r\n"
+        session.receive_data(head.encode())
+        [login] = session.commands()
+        assert isinstance(login, Authenticate)
+        assert (login.username, login.token) == wanted
 
 
 LARGE = b"x" * 1_000_000

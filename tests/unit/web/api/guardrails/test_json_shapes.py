@@ -47,3 +47,30 @@ def test_what_is_no_json_is_left_to_the_reader_where_it_ends() -> None:
     check_shape(b'"["' * 500_000)
     with pytest.raises(InvalidMessage, match="no JSON"):
         read_json(b'"["' * 10_000)
+
+
+class Compared(str):
+    """Counts how often it is compared."""
+
+    __slots__ = ()
+    count = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return str.__eq__(self, other)
+
+
+def test_of_very_many_fields_none_is_compared_with_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [*(f"field {number}" for number in range(1_000)), "twice", "twice"]
+    pairs = [(Compared(name), 1) for name in names]
+    monkeypatch.setattr("json.loads", lambda body, object_pairs_hook: object_pairs_hook(pairs))
+    with pytest.raises(InvalidMessage, match="'twice' stands in one object twice"):
+        read_json(b"{}")
+    assert Compared.count < 2_000
+
+
+def test_a_field_that_stands_last_and_before_is_found() -> None:
+    many = ",".join(f'"{number}":1' for number in range(900))
+    with pytest.raises(InvalidMessage, match="'twice' stands in one object twice"):
+        read_json(f'{{{many},"twice":1,"twice":1}}'.encode())

@@ -38,6 +38,8 @@ def test_topics_are_read_strictly() -> None:
         "",
         "queues?limit=101",
         "queues?limit=x",
+        "queues?limit=0000000015000",
+        "queues?limit=000000001" + "9" * 5_000,
         "overview?x=1",
         "jobs:1",
         "queue",
