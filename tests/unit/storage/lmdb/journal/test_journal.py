@@ -225,6 +225,16 @@ def test_repair_keeps_every_readable_record_and_lists_the_rest() -> None:
     assert journal.append([b"next"]).lsn == 21
 
 
+def test_repair_keeps_the_records_of_segments_far_behind_the_break() -> None:
+    """A segment has as many records as fit into it; those behind the break may be the thousandth after it."""
+    disk, positions = filled(120, size=6)
+    spoil(disk, positions[0])
+    assert positions[-1].lsn - positions[0].lsn > 2 * SEGMENT // HEADER.size
+    _, report = opened(disk, repair=True)
+    assert report.lost == [(1, 1)]
+    assert list(bodies(report)) == list(range(2, 121))
+
+
 def test_repair_lists_a_broken_record_of_which_only_the_closing_mark_tells() -> None:
     disk = SimDisk()
     journal, _ = opened(disk)
@@ -249,6 +259,15 @@ def test_repair_saves_a_record_once_however_often_it_is_there() -> None:
 def test_a_missing_segment_is_damage() -> None:
     disk, positions = filled(20)
     disk.unlink(path_of(positions[10]))
+    with pytest.raises(StorageDamaged):
+        opened(disk)
+
+
+def test_several_missing_segments_are_damage() -> None:
+    disk, positions = filled(120, size=6)
+    gone = {path_of(position) for position in positions[:60]}
+    for path in gone:
+        disk.unlink(path)
     with pytest.raises(StorageDamaged):
         opened(disk)
 
