@@ -275,6 +275,23 @@ def test_a_directory_in_use_is_not_restored_and_a_dry_run_says_so(
     assert admin("restore", target, "--data-dir", data_dir, "--dry-run")[0] == 0
 
 
+def test_the_directory_of_a_running_broker_is_no_backup(
+    admin: Run, data_dir: Path, tmp_path: Path, provider: str
+) -> None:
+    """Its files change while they are copied."""
+    target = tmp_path / "new"
+    store = opened(data_dir, provider)
+    try:
+        for more in ([], ["--dry-run"]):
+            code, answer, _ = admin("restore", data_dir, "--data-dir", target, *more)
+            assert (code, answer["error"]["code"]) == (1, "STORAGE_LOCKED")
+    finally:
+        store.close()
+    assert not target.exists()
+    assert admin("restore", data_dir, "--data-dir", target)[0] == 0
+    assert stored_count(target, provider) == MESSAGES
+
+
 def test_a_dry_run_of_restore_leaves_a_folder_that_is_no_store_as_it_is(
     admin: Run, data_dir: Path, tmp_path: Path
 ) -> None:
