@@ -371,6 +371,25 @@ def test_no_room_for_a_segment_leaves_the_journal_usable() -> None:
     assert journal.append([b"y" * 600]).lsn == 3
 
 
+def test_a_segment_whose_name_cannot_be_flushed_leaves_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try would leave another one, and there is one every second."""
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    files = disk.listdir("/j")
+
+    def fsync_dir(folder: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "fsync_dir", fsync_dir)
+        for _ in range(3):
+            with pytest.raises(StorageFull, match="open files"):
+                journal.pool.prepare_spare()
+    assert disk.listdir("/j") == files
+    journal.append([b"x"])
+    journal.close()
+
+
 def test_short_writes_are_completed() -> None:
     disk = SimDisk(short_writes=True)
     journal, _ = opened(disk)
