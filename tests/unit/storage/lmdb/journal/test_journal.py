@@ -1,4 +1,5 @@
 import errno
+import os
 import random
 from collections.abc import Sequence
 
@@ -388,6 +389,23 @@ def test_a_segment_whose_name_cannot_be_flushed_leaves_no_file(monkeypatch: pyte
     assert disk.listdir("/j") == files
     journal.append([b"x"])
     journal.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.EACCES, "chown"), (errno.EMFILE, "limit of open files"), (errno.EIO, "; restart to recover")],
+)
+def test_a_journal_that_cannot_be_opened_says_what_helps(
+    monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    disk, _ = filled(1)
+
+    def refuse(path: str) -> int:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(disk, "open", refuse)
+    with pytest.raises(StorageFailed, match=remedy):
+        opened(disk)
 
 
 def test_short_writes_are_completed() -> None:
