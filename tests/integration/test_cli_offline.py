@@ -21,6 +21,7 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadFacts, DeadLettered, Dropped, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.interface import IStorageProvider
+from vibemq.storage.local.mounts import file_system_of
 from vibemq.storage.local.replace import UNFINISHED, Replacement
 
 MESSAGES = 1_000
@@ -274,6 +275,23 @@ def test_a_directory_in_use_is_not_restored_and_a_dry_run_says_so(
     assert admin("restore", target, "--data-dir", data_dir, "--dry-run")[0] == 0
 
 
+def test_the_directory_of_a_running_broker_is_no_backup(
+    admin: Run, data_dir: Path, tmp_path: Path, provider: str
+) -> None:
+    """Its files change while they are copied."""
+    target = tmp_path / "new"
+    store = opened(data_dir, provider)
+    try:
+        for more in ([], ["--dry-run"]):
+            code, answer, _ = admin("restore", data_dir, "--data-dir", target, *more)
+            assert (code, answer["error"]["code"]) == (1, "STORAGE_LOCKED")
+    finally:
+        store.close()
+    assert not target.exists()
+    assert admin("restore", data_dir, "--data-dir", target)[0] == 0
+    assert stored_count(target, provider) == MESSAGES
+
+
 def test_a_dry_run_of_restore_leaves_a_folder_that_is_no_store_as_it_is(
     admin: Run, data_dir: Path, tmp_path: Path
 ) -> None:
@@ -349,6 +367,20 @@ def test_a_broker_that_starts_while_its_directory_is_replaced_owns_the_new_one(
 
 def disk_bytes(folder: Path) -> int:
     return sum(512 * path.stat().st_blocks for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_store_on_a_remote_file_system_is_worked_on(
+    admin: Run, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose broker is allowed to use it; or it is a backup on a share."""
+    kind = file_system_of(data_dir).type
+    monkeypatch.setattr("vibemq.storage.local.mounts.REMOTE_TYPES", frozenset({kind}))
+    assert admin("check", "--data-dir", data_dir)[0] == 0
+    assert admin("repair", "--data-dir", data_dir, "--dry-run")[0] == 0
+    assert admin("compact", "--data-dir", data_dir)[0] == 0
+    assert admin("backup", tmp_path / "backup", "--data-dir", data_dir)[0] == 0
+    assert admin("restore", tmp_path / "backup", "--data-dir", tmp_path / "fresh", "--dry-run")[0] == 0
+    assert admin("restore", tmp_path / "backup", "--data-dir", tmp_path / "fresh")[0] == 0
 
 
 def test_compact(admin: Run, data_dir: Path, provider: str) -> None:

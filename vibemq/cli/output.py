@@ -1,5 +1,6 @@
 """Results go to stdout, as text for people or JSON for programs; notes go to stderr and never into a pipe."""
 
+import errno
 import fcntl
 import os
 import sys
@@ -19,10 +20,13 @@ from rich.text import Text
 
 from vibemq.cli.exits import CommandFailed, Usage, plain
 from vibemq.storage.local.names import open_locked
+from vibemq.storage.local.store_file import fsync_folder
 
 ROWS_DRAWN_MAX = 500
 YEAR_9999_MS = 253_370_764_800_000
 """Later instants have no date in some time zones."""
+_CANNOT_FLUSH = (errno.EACCES, errno.EPERM, errno.EINVAL)
+"""Of a folder that this user may not read, or whose file system flushes no folders."""
 PIPE_WIDTH = 400
 """Columns when stdout is no terminal: nothing is cut off for grep."""
 
@@ -123,6 +127,15 @@ def whole_file(file: Path) -> Iterator[BinaryIO]:
         except BaseException:
             # Once it has its name, a part of that name is another command's.
             part.unlink(missing_ok=True)
+            raise
+    _flush_names(file.parent)
+
+
+def _flush_names(folder: Path) -> None:
+    try:
+        fsync_folder(folder)
+    except OSError as error:
+        if error.errno not in _CANNOT_FLUSH:
             raise
 
 

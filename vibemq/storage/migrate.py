@@ -15,7 +15,8 @@ writes nothing that an older VibeMQ reads, and goes on where a crash has left it
 A provider takes part with a module `vibemq.storage.<provider>.migration`:
 
     VERSION                                     version that the provider's code speaks
-    open_store(data_dir) -> context manager     of a MigrationStore; the directory is locked already
+    open_store(data_dir) -> context manager     of a MigrationStore, made if it is missing; the directory is locked
+    need_store(data_dir)                        complete an interrupted repair; StorageDamaged when its file is missing
 """
 
 import struct
@@ -120,13 +121,16 @@ def migrate(data_dir: Path, progress: Progress | None = None, folder: Path | Non
     Raises:
         StorageLocked: a broker is using the store.
         StoreVersionError: there is no store, or a newer VibeMQ wrote it.
+        StorageDamaged: the store's file is missing, or there is damage in the way of a step.
         StorageFull: no room for a step; the steps before it stay applied.
     """
     info = _info(data_dir)
     lock = DirectoryLock(data_dir)
     lock.acquire()
     try:
-        with provider_module(info.provider).open_store(data_dir) as store:
+        module = provider_module(info.provider)
+        module.need_store(data_dir)
+        with module.open_store(data_dir) as store:
             return _apply(data_dir, info, store, find_steps(info.provider, folder), progress)
     finally:
         lock.release()

@@ -1,5 +1,6 @@
 """Text for people, JSON for programs, questions only on a terminal."""
 
+import errno
 import io
 import json
 import os
@@ -119,6 +120,33 @@ def test_what_is_not_written_whole_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_whole_file_and_its_name_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has exported letters may purge them then."""
+    file, flush, flushed = tmp_path / "file", os.fsync, list[tuple[bool, bool]]()
+
+    def fsync(descriptor: int) -> None:
+        flushed.append((stat.S_ISDIR(os.fstat(descriptor).st_mode), file.exists()))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with whole_file(file) as stream:
+        stream.write(b"letters")
+    assert flushed == [(False, False), (True, True)]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EACCES])
+def test_a_folder_that_cannot_be_flushed_takes_whole_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(_: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("vibemq.cli.output.fsync_folder", refuse)
+    with whole_file(tmp_path / "file") as stream:
+        stream.write(b"letters")
+    assert (tmp_path / "file").read_bytes() == b"letters"
 
 
 def test_standard_output_has_two_names() -> None:

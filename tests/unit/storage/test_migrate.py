@@ -296,6 +296,25 @@ def test_a_store_in_use_is_not_migrated(old: Path) -> None:
         lock.release()
 
 
+def test_a_store_without_its_file_is_not_made_anew(old: Path, provider: str) -> None:
+    file = {"lmdb": "store/data.mdb", "sqlite": "vibemq.sqlite"}[provider]
+    for lack in (lambda: (old / file).unlink(), (old / file).touch):
+        lack()
+        with pytest.raises(StorageDamaged, match="missing or empty"):
+            migrate(old)
+        info = read_store_info(old)
+        assert info is not None
+        assert info.version == 0
+
+
+def test_an_interrupted_repair_is_completed_before_a_store_is_migrated(old: Path, provider: str) -> None:
+    """As it leaves the store between its renames."""
+    place = old / {"lmdb": "store", "sqlite": "vibemq.sqlite"}[provider]
+    place.rename(place.with_name(f"{place.name}.repaired"))
+    assert migrate(old)
+    assert_upgraded(old, provider)
+
+
 def test_a_newer_store_is_refused(old: Path, provider: str) -> None:
     write_store_info(old, StoreInfo(provider, 99, 0))
     for refuse in (status, migrate):

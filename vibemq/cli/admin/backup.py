@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -123,7 +123,8 @@ def _copying(place: FillInPlace | Replacement, source: Path, storage: str, out: 
     """Copy the backup and check the copy; the block may still refuse; then the copy is put in its place."""
     copy = place.begin()
     try:
-        _copy_and_check(source, copy, storage, out)
+        with _at_rest(source):
+            _copy_and_check(source, copy, storage, out)
         mark_restored(copy)
         yield
         place.finish()
@@ -163,9 +164,13 @@ def _refuse_a_broker(data_dir: Path) -> None:
 
 def _check_only(source: Path, data_dir: Path, storage: str) -> None:
     """Raise what a restore would: the backup is damaged, or a broker has the directory. Nothing is changed."""
-    guard = looking_at(data_dir) if LOCK_NAME in {path.name for path in content(data_dir)} else nullcontext()
-    with guard:
+    with _at_rest(data_dir):
         _refuse_damaged(source, source, storage)
+
+
+def _at_rest(folder: Path) -> AbstractContextManager[None]:
+    """Keeps brokers out of it, as far as one may have been in it: a backup has no lock's file, and gets none."""
+    return looking_at(folder) if LOCK_NAME in {path.name for path in content(folder)} else nullcontext()
 
 
 @contextmanager

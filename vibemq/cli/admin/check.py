@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vibemq.cli.admin.offline import as_plain, looked_at, plugin_of, provider_name
+from vibemq.cli.admin.offline import as_plain, looked_at, plugin_of, provider_name, settings_of
 from vibemq.cli.exits import CommandFailed, ExitCode
 from vibemq.cli.flags import DataDir, DryRun, Json, Storage, Yes
 from vibemq.cli.output import Output, bytes_text, count_text
@@ -61,7 +61,7 @@ def _repair(data_dir: Path, storage: str | None, out: Output, *, yes: bool) -> N
     if plugin.repair is None:
         raise CommandFailed(f"the {name} provider cannot repair; restore a backup with `vibemq-admin restore`")
     out.confirm(f"Repair {data_dir}? What cannot be read is removed from it.", yes=yes)
-    unsaved = plugin.repair(data_dir, plugin.settings())
+    unsaved = plugin.repair(data_dir, settings_of(plugin))
     left = find_problems(data_dir, storage)
     value = {"repaired": not left, "not_saved": [as_plain(p) for p in unsaved], "left": [as_plain(p) for p in left]}
     lines = [f"not saved: {sentence(problem)}" for problem in unsaved]

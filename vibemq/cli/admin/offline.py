@@ -36,9 +36,16 @@ def plugin_of(name: str) -> StoragePlugin:
     return plugin
 
 
+def settings_of(plugin: StoragePlugin) -> Any:
+    """The provider's default settings. Whether a broker may use a remote file system is said in its own settings, which
+    are not known here; and a backup on a share is looked at where it lies."""
+    allowed = {"allow_remote": True} if "allow_remote" in plugin.settings.model_fields else {}
+    return plugin.settings(**allowed)
+
+
 def made(plugin: StoragePlugin, data_dir: Path) -> IStorageProvider:
-    """The provider with its default settings, not yet opened."""
-    return plugin.create(data_dir, plugin.settings())
+    """The provider with `settings_of`, not yet opened."""
+    return plugin.create(data_dir, settings_of(plugin))
 
 
 @contextmanager
@@ -69,7 +76,7 @@ def looked_at(data_dir: Path, storage: str | None) -> Iterator[StoreInspection]:
     plugin = plugin_of(name)
     if plugin.inspect is None:
         raise CommandFailed(f"a store of the {name} provider cannot be looked at: it keeps nothing in {data_dir}")
-    with plugin.inspect(data_dir, plugin.settings()) as found:
+    with plugin.inspect(data_dir, settings_of(plugin)) as found:
         yield found
 
 

@@ -23,11 +23,10 @@ from vibemq.storage.lmdb.check import check_store
 from vibemq.storage.lmdb.environment.env import DATA_FILE, length_of_gap, open_inspector
 from vibemq.storage.lmdb.environment.pages import check_pages
 from vibemq.storage.lmdb.environment.tables import reading, translated
-from vibemq.storage.lmdb.environment.writer_lock import wait_for_writer
+from vibemq.storage.lmdb.environment.writer_lock import LEFTOVER_WAIT_S, wait_for_writer
 from vibemq.storage.lmdb.journal.inspection import inspected
 from vibemq.storage.lmdb.journal.recent import LeftOnly
 from vibemq.storage.lmdb.layout import PROVIDER, VERSION, Layout
-from vibemq.storage.lmdb.migration import LEFTOVER_WAIT_S
 from vibemq.storage.lmdb.prepare import cut_off, whole_file
 from vibemq.storage.lmdb.reading.dead import JournaledDead, SnapshotKV
 from vibemq.storage.lmdb.settings import LmdbSettings

@@ -8,15 +8,14 @@ import lmdb
 
 from vibemq.storage.lmdb.environment.env import missing_bytes, open_writer
 from vibemq.storage.lmdb.environment.tables import LmdbKV, translated
-from vibemq.storage.lmdb.environment.writer_lock import WriterLock
+from vibemq.storage.lmdb.environment.writer_lock import LEFTOVER_WAIT_S, WriterLock
 from vibemq.storage.lmdb.layout import VERSION, Layout
+from vibemq.storage.lmdb.prepare import whole_file
+from vibemq.storage.local.repaired import finish_repair
 from vibemq.storage.local.store_file import fsync_folder
 from vibemq.storage.migrate import MigrationStore
 
-__all__ = ["VERSION", "open_store"]
-
-LEFTOVER_WAIT_S = 30.0
-"""How long a killed broker's checkpointer may take to notice. It ends at once unless the disk hangs."""
+__all__ = ["VERSION", "need_store", "open_store"]
 
 
 class LmdbMigration:
@@ -36,6 +35,12 @@ class LmdbMigration:
 
     def kv(self, transaction: lmdb.Transaction) -> LmdbKV:
         return LmdbKV(transaction, self._where)
+
+
+def need_store(data_dir: Path) -> None:
+    layout = Layout(data_dir)
+    finish_repair(layout.store)
+    whole_file(layout)
 
 
 @contextmanager

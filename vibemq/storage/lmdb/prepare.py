@@ -11,10 +11,9 @@ from vibemq.storage.lmdb.compaction import remove_leftover
 from vibemq.storage.lmdb.environment.env import flush_again, missing_bytes, open_inspector, remove_unborn
 from vibemq.storage.lmdb.environment.pages import check_pages
 from vibemq.storage.lmdb.environment.tables import translated
-from vibemq.storage.lmdb.environment.writer_lock import WriterLock
+from vibemq.storage.lmdb.environment.writer_lock import LEFTOVER_WAIT_S, WriterLock
 from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT
 from vibemq.storage.lmdb.layout import FILES, PROVIDER, VERSION, Layout
-from vibemq.storage.lmdb.migration import LEFTOVER_WAIT_S
 from vibemq.storage.local.disk import RealDisk
 from vibemq.storage.local.modes import tighten
 from vibemq.storage.local.repaired import finish_repair

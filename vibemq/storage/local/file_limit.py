@@ -11,6 +11,15 @@ from pathlib import Path
 
 WHERE_SET = "`ulimit -f`, `LimitFSIZE=` of a systemd unit"
 RESTART = "restart to recover"
+_OWNER = "give the data directory to the broker's user (`chown --recursive`), then restart to recover"
+_MENDS = {
+    errno.EACCES: _OWNER,
+    errno.EPERM: _OWNER,
+    errno.EROFS: "see why its file system is read-only, then restart to recover",
+    errno.EMFILE: "raise the process's limit of open files (`ulimit -n`, `LimitNOFILE=`), then restart to recover",
+    errno.ENFILE: "raise the system's limit of open files, then restart to recover",
+}
+"""Of errors that a restart alone would meet again."""
 PROBE = "probe"
 PROBE_BYTES = 64 << 10
 
@@ -30,7 +39,7 @@ def remedy_of(error: OSError) -> str:
     limit = file_limit()
     if error.errno == errno.EFBIG and limit is not None:
         return f"{limit_sentence(limit)}: raise that limit and restart, nothing that was confirmed is lost"
-    return RESTART
+    return _MENDS.get(error.errno or 0, RESTART)
 
 
 def why_no_growth(files: Iterable[Path], folder: Path, *, too_big: bool = False) -> str | None:

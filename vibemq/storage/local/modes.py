@@ -7,8 +7,19 @@ from pathlib import Path
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
-COMMON = ("lock", "owner.json", "store.json", "store.json.new", "ballast", "ballast-start", "unfinished")
+COMMON = ("lock", "owner.json", "store.json", "store.json.new", "ballast", "ballast-start", "unfinished", "probe")
 """What the folder of every store may hold."""
+BESIDE = (
+    "audit",
+    "audit/audit-*.jsonl",
+    "exports",
+    "exports/dead-letters-*",
+    "history",
+    "history.new",
+    "backups.jsonl",
+    "backups.jsonl.new",
+)
+"""What a broker keeps beside its store."""
 _OF_THE_FILE_SYSTEM = frozenset({"lost+found"})
 
 
@@ -32,7 +43,7 @@ def tighten(folder: Path, known: Iterable[str]) -> None:
     Args:
         known: names inside of the folder, `*` and `?` as in a shell, "/" between the levels.
     """
-    _tighten(folder, [tuple(name.split("/")) for name in (*COMMON, *known)])
+    _tighten(folder, [tuple(name.split("/")) for name in (*COMMON, *BESIDE, *known)])
 
 
 def _tighten(folder: Path, known: Sequence[tuple[str, ...]]) -> None:

@@ -5,11 +5,22 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from vibemq.errors import StorageDamaged
+from vibemq.storage.local.repaired import finish_repair
 from vibemq.storage.migrate import MigrationStore
-from vibemq.storage.sqlite.connection import DATABASE, VERSION, SqliteKV, connect, fold_log, transaction, translated
-from vibemq.storage.sqlite.recovery import refuse_what_is_behind
+from vibemq.storage.sqlite.connection import (
+    DATABASE,
+    HINT,
+    VERSION,
+    SqliteKV,
+    connect,
+    fold_log,
+    transaction,
+    translated,
+)
+from vibemq.storage.sqlite.recovery import COMPANIONS, refuse_what_is_behind
 
-__all__ = ["VERSION", "open_store"]
+__all__ = ["VERSION", "need_store", "open_store"]
 
 
 class SqliteMigration:
@@ -30,6 +41,13 @@ class SqliteMigration:
         # Version 0 had this table from the start; an empty store has it once step 1 ran.
         transaction.execute("CREATE TABLE IF NOT EXISTS kv (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
         return SqliteKV(transaction, self._where)
+
+
+def need_store(data_dir: Path) -> None:
+    path = data_dir / DATABASE
+    finish_repair(path, COMPANIONS)
+    if not path.exists() or not path.stat().st_size:
+        raise StorageDamaged("the file is missing or empty", path=str(path), offset=0, hint=HINT)
 
 
 @contextmanager

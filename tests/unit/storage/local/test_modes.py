@@ -7,6 +7,11 @@ import pytest
 
 from vibemq.errors import StoreVersionError
 from vibemq.plugins import find
+from vibemq.server.access.audit_file import FOLDER as AUDIT
+from vibemq.server.around.backup_log import NAME as BACKUPS
+from vibemq.server.jobs.export_folder import FOLDER as EXPORTS
+from vibemq.server.jobs.export_folder import ExportName
+from vibemq.server.monitoring.history.history_file import NAME as HISTORY
 from vibemq.storage.local.store_file import StoreInfo, write_store_info
 
 
@@ -68,6 +73,21 @@ def test_a_folder_with_nothing_else_becomes_private(tmp_path: Path, provider: st
     (folder / "lost+found").mkdir(parents=True)
     open_and_close(folder, provider)
     (folder / "lost+found").rmdir()
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755)
+    open_and_close(folder, provider)
+    assert not any(mode & 0o077 for mode in modes(folder).values())
+
+
+def test_what_the_broker_keeps_beside_its_store_becomes_private(tmp_path: Path, provider: str) -> None:
+    """As in a copy that was made with the modes of its maker."""
+    folder = tmp_path / "data"
+    open_and_close(folder, provider)
+    job = ExportName(1, 2)
+    beside = (f"{AUDIT}/audit-000001.jsonl", f"{EXPORTS}/{job.whole}", f"{EXPORTS}/{job.part}", HISTORY, BACKUPS)
+    for name in beside:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("what nobody else may read")
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755)
     open_and_close(folder, provider)

@@ -13,6 +13,8 @@ from vibemq.errors import StorageLocked
 from vibemq.storage.local.names import open_locked
 
 WRITER_LOCK = "checkpointer.lock"
+LEFTOVER_WAIT_S = 30.0
+"""How long a killed broker's checkpointer may take to notice. It ends at once unless the disk hangs."""
 _STEP_S = 0.02
 
 

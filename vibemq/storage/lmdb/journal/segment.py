@@ -130,12 +130,13 @@ class SegmentReader:
             # A record may have megabytes: not two of them at a time.
             del record
 
-    def islands(self, offset: int, above_lsn: int) -> Iterator[JournalRecord]:
-        """Valid records after a broken one: every record of this epoch at or after `offset` with lsn > `above_lsn`."""
+    def islands(self, offset: int, above_lsn: int, lsn_max: int) -> Iterator[JournalRecord]:
+        """Valid records after a broken one: every record of this epoch at or after `offset` with an lsn above
+        `above_lsn`, up to `lsn_max`."""
         rest = self._disk.pread(self._file, self.size - offset, offset)
         at = rest.find(self._epoch, 8)
         while at >= 0:
-            record = self._plausible(rest, at - 8, offset, above_lsn)
+            record = self._plausible(rest, at - 8, offset, above_lsn, lsn_max)
             if record is not None:
                 yield record
                 at = rest.find(self._epoch, record.end - offset + 8)
@@ -152,12 +153,12 @@ class SegmentReader:
             return offset
         return int(min(self.size, offset + HEADER.size + _LENGTH.unpack_from(header)[0]))
 
-    def _plausible(self, rest: bytes, at: int, base: int, above_lsn: int) -> JournalRecord | None:
+    def _plausible(self, rest: bytes, at: int, base: int, above_lsn: int, lsn_max: int) -> JournalRecord | None:
         # The lsn is looked at before the checksum: a payload full of look-alikes must not cost a checksum each.
         if len(rest) - at < HEADER.size:
             return None
         _, _, _, lsn, durable_lsn, _ = HEADER.unpack_from(rest, at)
-        if not above_lsn < lsn <= above_lsn + 1 + self.size // HEADER.size or durable_lsn > lsn:
+        if not above_lsn < lsn <= lsn_max or durable_lsn > lsn:
             return None
         return self.record_at(base + at)
 

@@ -376,7 +376,9 @@ class SegmentPool:
             self._disk.fsync_dir(self._folder)
         except OSError:
             self._disk.close(file)
-            self._discard(path + NEW_SUFFIX)
+            # It may have its name already, under which nobody would delete it before the next start.
+            for name in (path + NEW_SUFFIX, path):
+                self._discard(name)
             raise
         return Segment(serial, path, file, size)
 

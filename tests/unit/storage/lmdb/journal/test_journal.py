@@ -1,4 +1,5 @@
 import errno
+import os
 import random
 from collections.abc import Sequence
 
@@ -225,6 +226,16 @@ def test_repair_keeps_every_readable_record_and_lists_the_rest() -> None:
     assert journal.append([b"next"]).lsn == 21
 
 
+def test_repair_keeps_the_records_of_segments_far_behind_the_break() -> None:
+    """A segment has as many records as fit into it; those behind the break may be the thousandth after it."""
+    disk, positions = filled(120, size=6)
+    spoil(disk, positions[0])
+    assert positions[-1].lsn - positions[0].lsn > 2 * SEGMENT // HEADER.size
+    _, report = opened(disk, repair=True)
+    assert report.lost == [(1, 1)]
+    assert list(bodies(report)) == list(range(2, 121))
+
+
 def test_repair_lists_a_broken_record_of_which_only_the_closing_mark_tells() -> None:
     disk = SimDisk()
     journal, _ = opened(disk)
@@ -249,6 +260,15 @@ def test_repair_saves_a_record_once_however_often_it_is_there() -> None:
 def test_a_missing_segment_is_damage() -> None:
     disk, positions = filled(20)
     disk.unlink(path_of(positions[10]))
+    with pytest.raises(StorageDamaged):
+        opened(disk)
+
+
+def test_several_missing_segments_are_damage() -> None:
+    disk, positions = filled(120, size=6)
+    gone = {path_of(position) for position in positions[:60]}
+    for path in gone:
+        disk.unlink(path)
     with pytest.raises(StorageDamaged):
         opened(disk)
 
@@ -350,6 +370,42 @@ def test_no_room_for_a_segment_leaves_the_journal_usable() -> None:
     assert journal.sync() == 2
     disk.capacity *= 3
     assert journal.append([b"y" * 600]).lsn == 3
+
+
+def test_a_segment_whose_name_cannot_be_flushed_leaves_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try would leave another one, and there is one every second."""
+    disk = SimDisk()
+    journal, _ = opened(disk)
+    files = disk.listdir("/j")
+
+    def fsync_dir(folder: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "fsync_dir", fsync_dir)
+        for _ in range(3):
+            with pytest.raises(StorageFull, match="open files"):
+                journal.pool.prepare_spare()
+    assert disk.listdir("/j") == files
+    journal.append([b"x"])
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.EACCES, "chown"), (errno.EMFILE, "limit of open files"), (errno.EIO, "; restart to recover")],
+)
+def test_a_journal_that_cannot_be_opened_says_what_helps(
+    monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    disk, _ = filled(1)
+
+    def refuse(path: str) -> int:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(disk, "open", refuse)
+    with pytest.raises(StorageFailed, match=remedy):
+        opened(disk)
 
 
 def test_short_writes_are_completed() -> None:
