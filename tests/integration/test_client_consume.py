@@ -1,6 +1,7 @@
 """Consuming through the client against a broker in memory, on asyncio and trio."""
 
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -378,6 +379,20 @@ async def test_an_ack_timeout_that_is_no_time_is_refused(seconds: float) -> None
             mq.subscribe("orders", ack_timeout=seconds)
         with pytest.raises(InvalidOptions, match=r"queue option ack_timeout is .* s; it must be 0 to"):
             await mq.create_queue("orders", ack_timeout=seconds)
+
+
+@pytest.mark.parametrize("auto_extend", [False, True])
+async def test_an_ack_timeout_may_be_a_timedelta(auto_extend: bool) -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.publish_many("orders", range(2))
+        async with mq.subscribe("orders", ack_timeout=timedelta(minutes=1), auto_extend=auto_extend) as messages:
+            message = await anext(messages)
+            await message.extend(timedelta(minutes=2))
+            assert not message.lost
+            await message.retry(timedelta(minutes=3))
+        [message] = await mq.fetch("orders", ack_timeout=timedelta(minutes=1))
+        assert not message.lost
+        assert mq.reconnects == 0
 
 
 async def test_an_ack_timeout_of_a_queue_above_0_is_not_no_limit() -> None:
