@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import timedelta
+from threading import get_ident
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -97,6 +98,32 @@ async def test_a_group_of_exceptions_is_what_all_of_them_are(kinds: Any) -> None
                 raise ExceptionGroup("of tasks", [RequesterGone("late")])
             await settled(broker, "orders")
             assert list(broker.queue("orders").rejected) == [1]
+
+
+async def test_messages_are_settled_by_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish_many("orders", range(4))
+        async with mq.subscribe("orders", ack_timeout=30) as messages:
+            [first, second, third, fourth] = await messages.next_batch()
+            mark_it, threads = messages._link.mark, set[int]()
+
+            def mark(*arguments: Any, **options: Any) -> None:
+                threads.add(get_ident())
+                mark_it(*arguments, **options)
+
+            monkeypatch.setattr(messages._link, "mark", mark)
+
+            def work() -> None:
+                with first.process():
+                    pass
+                second.reject("of the test")
+                third.extend(60)
+                fourth.ack()
+
+            await anyio.to_thread.run_sync(work)
+            await settled(broker, "orders", 1)
+            assert (broker.queue("orders").rejected, len(broker.extended)) == ({2: "of the test"}, 1)
+            assert threads == {get_ident()}
 
 
 async def test_a_second_verb_has_no_effect() -> None:
