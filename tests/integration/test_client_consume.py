@@ -1,6 +1,8 @@
 """Consuming through the client against a broker in memory, on asyncio and trio."""
 
 from collections import Counter
+from datetime import timedelta
+from threading import get_ident
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -96,6 +98,32 @@ async def test_a_group_of_exceptions_is_what_all_of_them_are(kinds: Any) -> None
                 raise ExceptionGroup("of tasks", [RequesterGone("late")])
             await settled(broker, "orders")
             assert list(broker.queue("orders").rejected) == [1]
+
+
+async def test_messages_are_settled_by_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker_and_client() as (broker, mq):
+        await mq.publish_many("orders", range(4))
+        async with mq.subscribe("orders", ack_timeout=30) as messages:
+            [first, second, third, fourth] = await messages.next_batch()
+            mark_it, threads = messages._link.mark, set[int]()
+
+            def mark(*arguments: Any, **options: Any) -> None:
+                threads.add(get_ident())
+                mark_it(*arguments, **options)
+
+            monkeypatch.setattr(messages._link, "mark", mark)
+
+            def work() -> None:
+                with first.process():
+                    pass
+                second.reject("of the test")
+                third.extend(60)
+                fourth.ack()
+
+            await anyio.to_thread.run_sync(work)
+            await settled(broker, "orders", 1)
+            assert (broker.queue("orders").rejected, len(broker.extended)) == ({2: "of the test"}, 1)
+            assert threads == {get_ident()}
 
 
 async def test_a_second_verb_has_no_effect() -> None:
@@ -378,6 +406,20 @@ async def test_an_ack_timeout_that_is_no_time_is_refused(seconds: float) -> None
             mq.subscribe("orders", ack_timeout=seconds)
         with pytest.raises(InvalidOptions, match=r"queue option ack_timeout is .* s; it must be 0 to"):
             await mq.create_queue("orders", ack_timeout=seconds)
+
+
+@pytest.mark.parametrize("auto_extend", [False, True])
+async def test_an_ack_timeout_may_be_a_timedelta(auto_extend: bool) -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.publish_many("orders", range(2))
+        async with mq.subscribe("orders", ack_timeout=timedelta(minutes=1), auto_extend=auto_extend) as messages:
+            message = await anext(messages)
+            await message.extend(timedelta(minutes=2))
+            assert not message.lost
+            await message.retry(timedelta(minutes=3))
+        [message] = await mq.fetch("orders", ack_timeout=timedelta(minutes=1))
+        assert not message.lost
+        assert mq.reconnects == 0
 
 
 async def test_an_ack_timeout_of_a_queue_above_0_is_not_no_limit() -> None:

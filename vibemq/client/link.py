@@ -10,6 +10,7 @@ connection that carried them.
 import logging
 from collections.abc import Callable
 from itertools import count
+from threading import get_ident
 from typing import Protocol
 
 import anyio
@@ -24,6 +25,7 @@ from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, too_large
 from vibemq.client.publishing.requests import AwaitedReplies
 from vibemq.client.receiving.restoring import RestoredSubscriptions, Subscriber
 from vibemq.client.requesting.link_requests import LinkRequests
+from vibemq.client.waiting.handing_over import call_soon
 from vibemq.client.waiting.latch import Latch
 from vibemq.client.waiting.pending import PendingRequests
 from vibemq.errors import (
@@ -83,6 +85,8 @@ class ClientLink:
         self._listeners = listeners or ConnectionListeners()
         self._current_loop = current_loop
         self._loop = current_loop() if current_loop is not None else None
+        self.thread = get_ident()
+        """In which the loop runs."""
         self.inherited = False
         """Of the parent, in a forked child."""
         self.outbox = Outbox(messages_max=settings.max_unconfirmed, bytes_max=settings.max_unconfirmed_bytes)
@@ -212,6 +216,10 @@ class ClientLink:
                 "this client belongs to another event loop; open one in each loop, `async with vibemq.connect(…) as"
                 " mq:`, or share a blocking client, vibemq.sync.connect, which any thread may use"
             )
+
+    def hand_over(self, call: Callable[[], object]) -> None:
+        """Called in any thread: have it called in the loop, soon. Raises RuntimeError: that has ended."""
+        call_soon(self._loop, call)
 
     async def connected(self) -> ClientProtocol:
         """Wait for a connection.

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 from vibemq.client.observing.hooks import Hooks, ProcessScope
 from vibemq.client.payload import ReadPayload
-from vibemq.client.publishing.outgoing import Outgoing
+from vibemq.client.publishing.outgoing import Outgoing, Seconds
 from vibemq.client.publishing.requests import REPLY_TO
 from vibemq.client.settlements import BACKOFF, Reason, delay_ms, limit_ms, reason_text
 from vibemq.errors import LocalProtocolError, RemoteProtocolError, RequesterGone
@@ -233,7 +233,7 @@ class Message(ReadPayload, Generic[T]):
         """Done with it. Travels with the next flush, at the latest when the loop turns."""
         return self._settle(Settlement.ACK, BACKOFF, "")
 
-    def retry(self, delay: float | None = None, reason: Reason = "") -> Done:
+    def retry(self, delay: Seconds | None = None, reason: Reason = "") -> Done:
         """It failed: hand it out again after `delay` seconds (None: the queue's backoff), or dead-letter it when its
         attempts are used up.
 
@@ -255,7 +255,7 @@ class Message(ReadPayload, Generic[T]):
         """
         return self._settle(Settlement.REJECT, BACKOFF, reason)
 
-    def extend(self, ack_timeout: float | None = None) -> Done:
+    def extend(self, ack_timeout: Seconds | None = None) -> Done:
         """Work on it for `ack_timeout` more seconds from now (None: the subscription's own timeout; 0: no limit).
 
         Raises:
@@ -289,7 +289,7 @@ class Message(ReadPayload, Generic[T]):
     def process(
         self,
         *,
-        retry_delay: float | None = None,
+        retry_delay: Seconds | None = None,
         reject_on: tuple[type[Exception], ...] = (),
         suppress: bool = False,
     ) -> "Processing[T]":
@@ -340,7 +340,7 @@ class Processing(Generic[T]):
     def __init__(
         self,
         message: Message[T],
-        retry_delay: float | None,
+        retry_delay: Seconds | None,
         reject_on: tuple[type[Exception], ...],
         suppress: bool,
     ) -> None:
@@ -472,7 +472,7 @@ class MessageBatch(Sequence[Message[T]]):
     def ack_all(self) -> Done:
         return self._settle_all(Settlement.ACK, BACKOFF, "")
 
-    def retry_all(self, delay: float | None = None, reason: Reason = "") -> Done:
+    def retry_all(self, delay: Seconds | None = None, reason: Reason = "") -> Done:
         return self._settle_all(Settlement.RETRY, delay_ms(delay, "delay"), reason)
 
     def release_all(self) -> Done:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from vibemq.client.publishing.outgoing import milliseconds
+from vibemq.client.publishing.outgoing import Seconds, milliseconds
 from vibemq.errors import LocalProtocolError
 from vibemq.model.arguments import sendable
 from vibemq.model.commands import Settlement
@@ -15,7 +15,7 @@ BACKOFF = -1
 """delay_ms of a retry that leaves the delay to the queue."""
 
 
-def limit_ms(timeout: float, name: str) -> int:
+def limit_ms(timeout: Seconds, name: str) -> int:
     """A timeout for the wire, where 0 is no limit.
 
     Raises:
@@ -24,7 +24,7 @@ def limit_ms(timeout: float, name: str) -> int:
     return milliseconds(timeout, name, zero="no limit")
 
 
-def delay_ms(delay: float | None, name: str) -> int:
+def delay_ms(delay: Seconds | None, name: str) -> int:
     """A delay for the wire. Raises LocalProtocolError as `limit_ms` does."""
     return BACKOFF if delay is None else milliseconds(delay, name, zero="at once")
 

@@ -5,7 +5,8 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from threading import Lock
+from functools import partial
+from threading import Lock, get_ident
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -552,18 +553,24 @@ class Subscription(Asynchronous, Generic[T]):
         if delivery.epoch != self._epoch:
             self.stats.stale_settlements += sum(last - first + 1 for first, last in runs)
             return
-        before = self._held.settled
+        if get_ident() != self._link.thread:
+            self._link.hand_over(partial(self.settle, delivery, verb, runs, delay_ms, reason))
+            return
+        settlements = self._held.settlements
+        before = settlements.count
         self._held.settle(verb, runs, delay_ms, reason)
         if verb is not Settlement.ACK:
             self._link.mark(self)
-        elif before < self._prefetch.ripe <= self._held.settled:
+        elif before < self._prefetch.ripe <= settlements.count:
             # When nothing else is held, nothing can join it.
-            self._link.mark(self, alone=self._held.settled >= len(self._held))
+            self._link.mark(self, alone=settlements.count >= len(self._held))
         elif not before:
             self._link.mark(self, linger=True)
 
     def extend(self, delivery: Delivery, runs: Sequence[Run], ack_timeout_ms: int) -> None:
-        if delivery.epoch == self._epoch:
+        if get_ident() != self._link.thread:
+            self._link.hand_over(partial(self.extend, delivery, runs, ack_timeout_ms))
+        elif delivery.epoch == self._epoch:
             self._held.extensions.append((ack_timeout_ms, list(runs)))
             self._link.mark(self)
             timeout = self.options.timeout or 0.0 if ack_timeout_ms < 0 else ack_timeout_ms / 1_000

@@ -9,10 +9,9 @@ event that wakes every publisher of it. Frames of requests keep their place betw
 """
 
 from bisect import bisect_left
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
-
-import anyio
+from itertools import islice
 
 from vibemq.client.failures import Failure
 from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra, encoded_size
@@ -194,7 +193,10 @@ class Outbox:
         self._open: dict[str, PublishBatch] = {}
         self._ready: deque[PublishBatch | bytes] = deque()
         self._sent: dict[str, PublishBatch] = {}
-        self._room: anyio.Event | None = None
+        self._waiting: OrderedDict[object, Latch] = OrderedDict()
+        """Who waits for room, in the order in which they came; each latch is set when it is worth another look."""
+        self._size_left = 1
+        """Bytes of one message, as they were in the batch that has left last."""
         self.messages = 0
         self.bytes = 0
         self.idle = Latch()
@@ -206,11 +208,17 @@ class Outbox:
         return self.messages >= self._messages_max or self.bytes >= self._bytes_max
 
     async def room(self) -> None:
-        """Wait until more may be published."""
-        while self.full:
-            if self._room is None:
-                self._room = anyio.Event()
-            await self._room.wait()
+        """Wait until more may be published. Of those who wait, whoever came first goes first."""
+        if not self.full:
+            return
+        place = object()
+        try:
+            while self.full:
+                turn = self._waiting[place] = Latch()
+                await turn.wait()
+        finally:
+            del self._waiting[place]
+            self._wake()
 
     def add(self, queue: str, row: bytes, extra: Extra | None, *, own_dedup: bool) -> tuple[PublishBatch, int]:
         """Put one row into the open batch of the queue; the batch and the row's place in it."""
@@ -328,6 +336,15 @@ class Outbox:
         self.bytes -= batch.size
         if not self.messages:
             self.idle.set()
-        if self._room is not None and not self.full:
-            self._room.set()
-            self._room = None
+        self._size_left = batch.size // batch.count or 1
+        self._wake()
+
+    def _wake(self) -> None:
+        """As many of those who wait as there is room for, if their messages are like those that have left: with all of
+        them, the cost of very many publishes at a time would be that of every pair. Where it was too few, the last one
+        of these has more woken."""
+        if self.full or not self._waiting or next(iter(self._waiting.values())).is_set():
+            return
+        room = min(self._messages_max - self.messages, (self._bytes_max - self.bytes) // self._size_left)
+        for turn in islice(self._waiting.values(), max(1, room)):
+            turn.set()

@@ -13,7 +13,7 @@ from vibemq.protocols.native.codec.extensions import DeliverMany
 class HeldMessages:
     """Of one connection, with what the program wants done about them. A lost connection takes all of it along."""
 
-    __slots__ = ("_settlements", "extensions", "newest", "runs")
+    __slots__ = ("extensions", "newest", "runs", "settlements")
 
     def __init__(self) -> None:
         self.runs = RunSet()
@@ -21,15 +21,11 @@ class HeldMessages:
         """(ack timeout in ms, of which messages) that the broker has not been told of."""
         self.newest: dict[int, Delivery] = {}
         """Of messages that came again while they were held."""
-        self._settlements = SettlementBuffer()
+        self.settlements = SettlementBuffer()
+        """Of which the broker has not been told."""
 
     def __len__(self) -> int:
         return len(self.runs)
-
-    @property
-    def settled(self) -> int:
-        """Messages of which the broker has not been told so."""
-        return self._settlements.count
 
     def add(self, delivered: DeliverMany, delivery: Delivery) -> Sequence[int]:
         """Note what has come; its sequences."""
@@ -45,14 +41,14 @@ class HeldMessages:
 
     def settle(self, verb: Settlement, runs: Sequence[Run], delay_ms: int, reason: str) -> None:
         for first, last in runs:
-            self._settlements.add(verb, first, last, delay_ms, reason)
+            self.settlements.add(verb, first, last, delay_ms, reason)
 
     def take_frames(self, protocol: ClientProtocol, subscription: str) -> Iterator[bytes]:
         """What the broker is to be told now. What is settled is held no longer."""
         for timeout_ms, runs in self.extensions:
             yield protocol.extend(subscription, runs, timeout_ms)
         self.extensions.clear()
-        for settled in self._settlements.take():
+        for settled in self.settlements.take():
             for first, last in settled.runs:
                 self.runs.remove(first, last)
             if self.newest:

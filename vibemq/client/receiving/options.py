@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
+from vibemq.client.publishing.outgoing import Seconds
 from vibemq.client.receiving.prefetch import Prefetch
 from vibemq.client.settlements import limit_ms
 from vibemq.errors import LocalProtocolError
@@ -39,7 +41,7 @@ class SubscribeOptions:
     priority: int = 0
     weight: int = 1
     where: str | None = None
-    ack_timeout: float | None = None
+    ack_timeout: Seconds | None = None
     start: str | int = "default"
     auto_extend: bool = False
     auto_ack: bool = False
@@ -61,6 +63,8 @@ class SubscribeOptions:
             Selector.parse(self.where)
         if self.ack_timeout is not None:
             limit_ms(self.ack_timeout, "ack_timeout")
+            if isinstance(self.ack_timeout, timedelta):
+                object.__setattr__(self, "ack_timeout", self.ack_timeout.total_seconds())
         if isinstance(self.start, str) and self.start not in ("default", "beginning", "now"):
             raise LocalProtocolError(f"start is {self.start!r}; it must be default, beginning, now or a sequence")
 
@@ -84,6 +88,7 @@ class SubscribeOptions:
         """The ack timeout asked for; auto-extension has to know one."""
         if not self.ack_timeout and self.auto_extend:
             return DEFAULT_AUTO_EXTEND_TIMEOUT
+        assert not isinstance(self.ack_timeout, timedelta)
         return self.ack_timeout
 
     def headers(self, prefetch: Prefetch) -> Mapping[str, str]:

@@ -3,6 +3,7 @@ from itertools import count
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from vibemq.client.publishing.outbox import FRAME_ROWS_MAX, Outbox, PublishBatch
 from vibemq.client.publishing.outgoing import ROW_BYTES_MAX
@@ -115,6 +116,53 @@ async def test_room_comes_with_confirms() -> None:
         await anyio.wait_all_tasks_blocked()
         assert box.settled(batch.id) is batch
     assert (box.messages, box.bytes, box.idle.is_set()) == (0, 0, True)
+
+
+class CountingOutbox(Outbox):
+    looks = 0
+
+    @property
+    def full(self) -> bool:
+        self.looks += 1
+        return super().full
+
+
+@pytest.mark.parametrize("size", [1, 90, 300], ids=["bounded by messages", "by both", "by bytes"])
+async def test_very_many_that_wait_for_room_are_woken_when_it_is_their_turn(size: int) -> None:
+    box, new_id, order = CountingOutbox(messages_max=10, bytes_max=1_000), ids(), list[int]()
+
+    async def publish(number: int) -> None:
+        await box.room()
+        box.add("q", b"x" * size, None, own_dedup=False)
+        order.append(number)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(500):
+            tasks.start_soon(publish, number)
+        while len(order) < 500:
+            await checkpoint()
+            for batch in box.take(0, 10**6, new_id):
+                assert isinstance(batch, PublishBatch)
+                box.settled(batch.id)
+    assert order == list(range(500))
+    assert box.looks < 10 * 500
+
+
+async def test_whoever_waits_for_room_no_more_keeps_nobody_else_waiting() -> None:
+    box = outbox()
+    for _ in range(10):
+        add(box)
+    (batch,) = box.take(0, 10**6, ids())
+    async with anyio.create_task_group() as tasks:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as cancelled:
+                cancelled.start_soon(box.room)
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(box.room)
+                await anyio.wait_all_tasks_blocked()
+                box.settled(batch.id)
+                # The first one is woken, and cancelled before it has its turn.
+                scope.cancel()
 
 
 async def test_bytes_bound_too() -> None:
