@@ -2,8 +2,11 @@
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 import typer
 
@@ -62,4 +65,56 @@ def _as_ours(error: BaseException) -> BaseException | None:
         return None
     context = getattr(error, "ctx", None)
     help_hint = f" (try: {context.command_path} --help)" if context is not None else ""
-    return Usage((explain() or "a command is missing").rstrip(".") + help_hint)
+    sentence = (explain() or "a command is missing").rstrip(".")
+    return Usage(sentence + _meant(sentence, context) + help_hint)
+
+
+_UNKNOWN = re.compile(r"No such command '([\w-]+)'")
+_PROGRAMS = {"vibemq": "vibemq.cli.main", "vibemq-admin": "vibemq.cli.admin.main"}
+_DELETE, _CHANGE, _PUB, _SUB = ("rm", "revoke", "purge"), ("change", "set", "edit"), ("pub",), ("sub",)
+_OTHER_WORDS: dict[str, tuple[str, ...]] = {
+    "add": ("create",),
+    "alter": _CHANGE,
+    "consume": _SUB,
+    "create": ("add",),
+    "delete": _DELETE,
+    "describe": ("info", "show"),
+    "drop": _DELETE,
+    "edit": _CHANGE,
+    "empty": ("purge",),
+    "get": ("info", "show"),
+    "info": ("show",),
+    "list": ("ls",),
+    "modify": _CHANGE,
+    "new": ("create", "add"),
+    "produce": _PUB,
+    "publish": _PUB,
+    "receive": _SUB,
+    "redrive": ("replay",),
+    "remove": _DELETE,
+    "retry": ("replay",),
+    "rm": _DELETE,
+    "run": ("serve",),
+    "send": _PUB,
+    "show": ("info",),
+    "start": ("serve",),
+    "subscribe": _SUB,
+    "update": _CHANGE,
+}
+"""What other brokers and programs call a command, and its names here."""
+
+
+def _meant(sentence: str, context: Any) -> str:
+    """What may have been meant by a command that there is not; empty when nothing is known, or Typer has said it."""
+    unknown = _UNKNOWN.search(sentence)
+    if unknown is None or context is None or sentence.endswith("?"):
+        return ""
+    word, here = unknown[1], getattr(context.command, "commands", {})
+    for name in _OTHER_WORDS.get(word, ()):
+        if name in here:
+            return f"; write {context.command_path} {name}"
+    if context.parent is None:
+        for program, module in _PROGRAMS.items():
+            if word in import_module(module).VERBS:
+                return f"; write {program} {word}"
+    return ""

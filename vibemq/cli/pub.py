@@ -1,6 +1,7 @@
 """`vibemq pub`: publish from arguments, standard input or a file; `vibemq request`: one message, and its reply."""
 
 import base64
+import errno
 import os
 import sys
 import time
@@ -30,12 +31,15 @@ from vibemq.cli.online import call
 from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import Tracker, tracked
 from vibemq.cli.values import above_zero_ms, key_values
-from vibemq.client import Client, Confirm, Response
-from vibemq.client.payload import CONTENT_TYPE, is_json
-from vibemq.errors import PublishRefused, VibeMQError
+from vibemq.client import Client, Confirm, Publisher, Response
+from vibemq.client.address import MESSAGE_BYTES_MAX
+from vibemq.client.payload import BINARY, CONTENT_TYPE, is_json
+from vibemq.errors import MessageTooLarge, PublishRefused, VibeMQError
 
 READ_BYTES = 1 << 18
 TEXT = "text/plain"
+INTERRUPTED_PATIENCE_S = 2.0
+"""After Ctrl-C, for the confirms of what is on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,14 @@ class Options:
     json_only: bool
 
     def headers_for(self, body: bytes, number: int) -> dict[str, str]:
-        """The given headers, and a content type when the body is no JSON and none was given."""
+        """The given headers, and a content type when the body is no JSON and none was given: bytes that are no UTF-8
+        would be lost where they are read as text."""
         json = is_json(body)
         if self.json_only and not json:
             raise Usage(f"message {number} is not JSON: {body[:60]!r}")
         if json or CONTENT_TYPE in self.headers:
             return self.headers
-        return {**self.headers, CONTENT_TYPE: TEXT}
+        return {**self.headers, CONTENT_TYPE: TEXT if _is_text(body) else BINARY}
 
 
 def pub(
@@ -201,20 +206,56 @@ async def _publish(
     progress: Tracker,
     out: Output,
 ) -> Sent:
-    """Send all and wait for all. The input may go on for long, so the first refusal is told at once."""
+    """Send all and wait for all. What cannot be sent ends the command behind what comes before it.
+
+    Raises:
+        PartlyDone: some messages are published, and others are not.
+        VibeMQError: why none is.
+    """
+    publisher = mq.publisher(queue)
+    stopped: VibeMQError | None = None
+    last: Confirm | None = None
+    try:
+        last = await _send_all(publisher, bodies, count, rate, options, progress, out)
+    except anyio.get_cancelled_exc_class():
+        with anyio.CancelScope(shield=True), anyio.move_on_after(INTERRUPTED_PATIENCE_S):
+            out.note(f"interrupted: {await _outcome(publisher)}")
+        raise
+    except VibeMQError as error:
+        stopped = error
+    try:
+        accepted = await publisher.flush()
+    except PublishRefused as refused:
+        if refused.accepted:
+            told = _refusals(refused)
+            raise PartlyDone(told if stopped is None else f"{stopped}; before it, {told}") from refused
+        first = next(iter(refused.refused.values()))
+        raise CommandFailed(str(first), code=str(first.code), exit_code=exit_code_of(first)) from refused
+    if stopped is not None:
+        raise _partly(stopped, accepted) from stopped
+    if last is None:
+        return Sent(accepted)
+    receipt = await last
+    return Sent(accepted, receipt.sequence, receipt.duplicate)
+
+
+async def _send_all(
+    publisher: Publisher,
+    bodies: AsyncIterator[bytes],
+    count: int,
+    rate: float | None,
+    options: Options,
+    progress: Tracker,
+    out: Output,
+) -> Confirm | None:
+    """The last one's confirm. The input may go on for long, so the first refusal is told at once."""
     sent = 0
     last: Confirm | None = None
     unanswered: deque[Confirm] = deque()
     refusal: VibeMQError | None = None
-    stopped: Usage | None = None
     began = anyio.current_time()
-    publisher = mq.publisher(queue)
     async for body in bodies:
-        try:
-            headers = options.headers_for(body, sent + 1)
-        except Usage as error:
-            stopped = error
-            break
+        headers = options.headers_for(body, sent + 1)
         for _ in range(count):
             if refusal is None and (refusal := await _first_refusal(unanswered)) is not None:
                 number = sent - len(unanswered)
@@ -234,19 +275,7 @@ async def _publish(
             if refusal is None:
                 unanswered.append(last)
             progress(sent, 0)
-    try:
-        accepted = await publisher.flush()
-        if stopped is not None:
-            raise _partly(stopped, accepted)
-        if last is None:
-            return Sent(accepted)
-        receipt = await last
-        return Sent(accepted, receipt.sequence, receipt.duplicate)
-    except PublishRefused as refused:
-        if refused.accepted:
-            raise PartlyDone(str(refused) if stopped is None else f"{stopped}; before it, {refused}") from refused
-        first = next(iter(refused.refused.values()))
-        raise CommandFailed(str(first), code=str(first.code), exit_code=exit_code_of(first)) from refused
+    return last
 
 
 async def _first_refusal(unanswered: deque[Confirm]) -> VibeMQError | None:
@@ -259,7 +288,25 @@ async def _first_refusal(unanswered: deque[Confirm]) -> VibeMQError | None:
     return None
 
 
-def _partly(stopped: Usage, accepted: int) -> CommandFailed:
+async def _outcome(publisher: Publisher) -> str:
+    """Of what was sent."""
+    try:
+        return f"{count_text(await publisher.flush(), 'message')} published"
+    except PublishRefused as refused:
+        return _refusals(refused)
+    except VibeMQError as error:
+        return f"no message is published: {error}"
+
+
+def _refusals(refused: PublishRefused) -> str:
+    """As the error says it, but messages of a command line count from 1."""
+    index, first = next(iter(refused.refused.items()))
+    count = len(refused.refused) + refused.more
+    all_of_them = count_text(count + refused.accepted, "message")
+    return f"{count:,} of {all_of_them} not published; message {index + 1:,}: {first}"
+
+
+def _partly(stopped: VibeMQError, accepted: int) -> VibeMQError:
     if not accepted:
         return stopped
     return PartlyDone(f"{stopped}; {count_text(accepted, 'message')} before it published, none behind it")
@@ -281,7 +328,10 @@ def _source(bodies: list[str] | None, file: Path | None, *, whole: bool) -> Call
     if bodies:
         return lambda: _arguments(bodies)
     if file is not None and str(file) != "-":
-        if not file.is_file():
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+        # Not only a regular one: a pipe of the shell is a file, too.
+        if not file.exists():
             raise CommandFailed(f"there is no file {file}", code="NOT_FOUND", exit_code=ExitCode.NOT_FOUND)
         return lambda: _opened(file, whole=whole)
     if file is None and sys.stdin.isatty():
@@ -295,7 +345,8 @@ async def _arguments(bodies: list[str]) -> AsyncIterator[bytes]:
 
 
 async def _opened(file: Path, *, whole: bool) -> AsyncIterator[bytes]:
-    with file.open("rb") as stream:
+    # In a thread: a named pipe is open when its other end is.
+    with await to_thread.run_sync(file.open, "rb", abandon_on_cancel=True) as stream:
         async for body in _read(stream.fileno(), whole=whole):
             yield body
 
@@ -304,6 +355,7 @@ async def _read(descriptor: int, *, whole: bool) -> AsyncIterator[bytes]:
     """Lines without their ends as soon as they are there, or everything at once. Empty lines are no messages."""
     # Of what has no end yet: put together once, however large it is.
     pieces: list[bytes] = []
+    size = 0
     while data := await to_thread.run_sync(os.read, descriptor, READ_BYTES, abandon_on_cancel=True):
         if not whole:
             *lines, data = data.split(b"\n")
@@ -311,6 +363,21 @@ async def _read(descriptor: int, *, whole: bool) -> AsyncIterator[bytes]:
                 if line := b"".join([*pieces, end]).removesuffix(b"\r"):
                     yield line
                 pieces.clear()
+                size = 0
         pieces.append(data)
+        size += len(data)
+        if size > MESSAGE_BYTES_MAX:
+            what = "input" if whole else "line"
+            raise MessageTooLarge(
+                f"this {what} is longer than {MESSAGE_BYTES_MAX:,} bytes, the most a message can have"
+            )
     if rest := b"".join(pieces):
         yield rest
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -82,6 +83,64 @@ def test_a_line_that_is_no_json_ends_it_behind_those_before_it(vibemq: Run, queu
     file.write_text("one\n2\n")
     assert vibemq("pub", queue, "--file", file, "--ndjson")[0] == 2
     assert info(vibemq, queue)["ready"] == 2
+
+
+def test_a_line_that_is_too_large_ends_it_behind_those_before_it(
+    vibemq: Run, queue: str, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"first\nsecond\n" + b"x" * 1_100_000 + b"\nlast\n")
+    small = f"{broker.url}?maxMessageBytes=1000"
+    code, _, err = vibemq("pub", queue, "--file", file, "--url", small)
+    assert (code, json.loads(err)["error"]["code"]) == (6, "PARTLY_DONE")
+    assert "does not fit" in err
+    assert "2 messages before it published, none behind it" in err
+    assert info(vibemq, queue)["ready"] == 2
+    file.write_bytes(b"x" * 1_100_000)
+    code, _, err = vibemq("pub", queue, "--file", file, "--url", small)
+    assert (code, json.loads(err)["error"]["code"]) == (1, "MESSAGE_TOO_LARGE")
+
+
+def test_a_pipe_is_a_file(vibemq: Run, queue: str, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"one\ntwo\n")
+    os.close(writer)
+    code, (told,), _ = vibemq("pub", queue, "--file", f"/dev/fd/{reader}")
+    os.close(reader)
+    assert (code, told["published"]) == (0, 2)
+    code, _, err = vibemq("pub", queue, "--file", tmp_path)
+    assert (code, json.loads(err)["error"]["code"]) == (1, "IS_A_FOLDER")
+
+
+def _published_first(queue: str, broker: BrokerProcess) -> "subprocess.Popen[str]":
+    """A `vibemq pub` that has published one line and waits for more."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-m", "vibemq", "pub", queue, "--url", f"{broker.url}?name={queue}"]
+    process = subprocess.Popen(command, text=True, **pipes)
+    assert process.stdin is not None
+    process.stdin.write("first\n")
+    process.stdin.flush()
+    with blocking.connect(broker.url) as mq:
+        wait_until(lambda: (found := mq.queue_info(queue)) is not None and found.ready == 1)
+    return process
+
+
+def test_ctrl_c_tells_how_many_are_published(queue: str, broker: BrokerProcess) -> None:
+    with _published_first(queue, broker) as process:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted: 1 message published" in err
+
+
+def test_a_lost_connection_ends_it_with_what_is_published(vibemq: Run, queue: str, broker: BrokerProcess) -> None:
+    with _published_first(queue, broker) as process:
+        found = vibemq("admin", "connections", "ls")[1]
+        (connection,) = [one["connection_id"] for one in found if one["name"] == queue]
+        assert vibemq("admin", "connections", "close", connection)[0] == 0
+        _, err = process.communicate("second\nthird\n", timeout=60)
+    assert process.returncode == 6
+    assert "1 message before it published" in err
 
 
 def test_a_refusal_is_told_before_the_input_ends(vibemq: Run, queue: str) -> None:

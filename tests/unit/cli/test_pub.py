@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from vibemq.cli import pub
+from vibemq.errors import MessageTooLarge
 
 
 class Piece(bytes):
@@ -38,3 +39,26 @@ def test_the_whole_input_is_one_body() -> None:
 
 def test_nothing_is_no_body() -> None:
     assert anyio.run(bodies) == anyio.run(bodies, b"\n", b"\n") == []
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_message_that_never_ends_is_refused_before_it_fills_the_memory(
+    whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pub, "MESSAGE_BYTES_MAX", 8)
+
+    async def read(*pieces: bytes) -> list[bytes]:
+        return await bodies(*pieces, whole=whole)
+
+    assert len(anyio.run(read, b"1234", b"5678")) == 1
+    with pytest.raises(MessageTooLarge, match="longer than 8 bytes"):
+        anyio.run(read, b"1234", b"5678", b"9")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [(b'{"id": 1}', None), ("caf\u00e9".encode(), "text/plain"), (b"caf\xe9", "application/octet-stream")],
+)
+def test_a_body_is_labelled_as_what_it_is(body: bytes, content_type: str | None) -> None:
+    options = pub.Options({}, None, None, None, None, json_only=False)
+    assert options.headers_for(body, 1).get("content-type") == content_type

@@ -62,6 +62,31 @@ def test_a_mistyped_verb_is_told_of_a_real_one(capsys: pytest.CaptureFixture[str
     assert "'serve'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["vibemq-admin", "queue", "delete", "orders"], "'delete'; write vibemq-admin queue rm"),
+        (["vibemq-admin", "queue", "list"], "Did you mean 'ls'? (try"),
+        (["vibemq-admin", "token", "delete", "x"], "'delete'; write vibemq-admin token revoke"),
+        (["vibemq-admin", "user", "create", "ann"], "'create'; write vibemq-admin user add"),
+        (["vibemq-admin", "pub", "orders"], "'pub'; write vibemq pub"),
+        (["vibemq", "queue", "ls"], "'queue'; write vibemq-admin queue"),
+        (["vibemq", "start"], "'start'; write vibemq serve"),
+    ],
+)
+def test_a_verb_of_other_programs_is_told_of_ours(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, *rest = words
+    assert run_app({"vibemq": app, "vibemq-admin": admin_app}[program], program, rest) == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_a_verb_of_nobody_is_only_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(admin_app, "vibemq-admin", ["queue", "xyzzy"]) == 2
+    assert "write" not in capsys.readouterr().err
+
+
 def imported(*words: str) -> list[str]:
     """The modules that a command line of `vibemq` or `vibemq-admin` has imported when it ends."""
     program = "run_admin" if words[0] == "vibemq-admin" else "run"
