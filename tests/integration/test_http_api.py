@@ -83,7 +83,8 @@ def test_an_embedded_broker_makes_no_validator_and_looks_for_no_packages(provide
         "        pass\n"
         "asyncio.run(main())\n"
         "print([name for name in ('pydantic.plugin._loader', 'importlib.metadata', 'pydantic_settings', 'tomllib',\n"
-        "    'argparse', 'vibemq.client', 'vibemq.web', 'vibemq.protocols.omq') if name in sys.modules])\n"
+        "    'argparse', 'argon2', 'bcrypt', 'rich', 'typer', 'vibemq.client', 'vibemq.web',\n"
+        "    'vibemq.protocols.omq') if name in sys.modules])\n"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
