@@ -5,13 +5,13 @@ The engine makes them; storage applies them in order to a `StoredState` (see
 Instants are wall-clock milliseconds, never decreasing. Runs are inclusive `(first, last)` sequences.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 from typing import NamedTuple
 
 from vibemq.model.accounts import StoredToken, StoredUser
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.jobs.job_records import JobRecord
 from vibemq.model.options import QueueOptions
 from vibemq.model.rows import Rows
@@ -37,21 +37,6 @@ class Reason(IntEnum):
     QUEUE_DELETED = 7
     MOVED = 8
     """It entered another queue in the same batch: moved by an operator, or as a piece of a committed stage."""
-
-
-class MessageExtra(NamedTuple):
-    """What sets one message of a batch apart; plain messages have none."""
-
-    priority: int = 1
-    expires_at: int = 0
-    """Instant; 0 = the queue's TTL alone decides."""
-    deliver_at: int = 0
-    """Instant; 0 = at once."""
-    dedup_id: bytes = b""
-
-
-Extras = Mapping[int, MessageExtra]
-"""By the index in a batch."""
 
 
 class Attempts(NamedTuple):

@@ -30,15 +30,9 @@ from vibemq.model.commands import (
     Stage,
 )
 from vibemq.model.effects import Counted, Decided, Published
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import Durability, QueueOptions
-from vibemq.model.records import (
-    APPLICATION_BYTES_MAX,
-    Dropped,
-    MessageExtra,
-    Reason,
-    TransactionDecided,
-    TransactionsForgotten,
-)
+from vibemq.model.records import APPLICATION_BYTES_MAX, Dropped, Reason, TransactionDecided, TransactionsForgotten
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.runs import Run, run_count
 from vibemq.model.staged_batch import pack_staged_batch

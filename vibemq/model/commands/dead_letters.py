@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vibemq.model.commands.queues import QueueName
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.jobs.job import JobPlan, JobState, JobStep
-from vibemq.model.records import Extras
 from vibemq.model.rows import Rows
 
 

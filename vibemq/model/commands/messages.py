@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vibemq.model.commands.queues import QueueName
-from vibemq.model.records import Extras
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.rows import Rows
 
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from vibemq.model.effects import QueueInfo
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.options import DeliveryMode, QueueOptions
-from vibemq.model.records import Extras
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
 from vibemq.model.selector import Selector
+from vibemq.model.shared.queue_info import QueueInfo
 
 QueueName = Annotated[str, "name of a queue"]
 """Every field of a command that names a queue is annotated so: before the command is carried out, the engine looks

@@ -8,8 +8,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
+from vibemq.model.extras.message_extra import Extras, MessageExtra
 from vibemq.model.instants import Values
-from vibemq.model.records import Extras, MessageExtra
 
 _NO_IDS: Sequence[bytes] = ()
 

@@ -7,8 +7,9 @@ import orjson
 
 from vibemq.errors import LocalProtocolError, MessageTooLarge, NotAuthorized, QueueNotFound, UnknownCommand, VibeMQError
 from vibemq.model.commands import Subscribe, Unsubscribe
-from vibemq.model.effects import Fetched, Published, QueueInfo, QueuePage
+from vibemq.model.effects import Fetched, Published, QueuePage
 from vibemq.model.rows import Rows
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.columns import columns_frame
 from vibemq.protocols.native.codec.options import queue_info_json

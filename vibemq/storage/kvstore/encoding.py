@@ -38,6 +38,7 @@ from vibemq.errors import StorageDamaged, VibeMQError
 from vibemq.model.access import ResourceKind, Rule, shared_actions
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.extras.columns import ExtraColumns, columns_of, each_of
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.instants import Values
 from vibemq.model.jobs.job import JobState
 from vibemq.model.jobs.job_records import JobAdvanced, JobChanged, JobLettersDied, JobsForgotten, JobStarted
@@ -57,7 +58,6 @@ from vibemq.model.records import (
     GroupOwned,
     GroupRenamed,
     HandedOut,
-    MessageExtra,
     MessagesAdded,
     Plan,
     PlanMade,
