@@ -1,6 +1,6 @@
 """The engine's answers; a session receives them when the durability of their outcome holds."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -12,10 +12,11 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.selector import Selector
 from vibemq.model.shared.queue_info import QueueInfo
+from vibemq.model.shared.word import word
 from vibemq.model.stored import Slice
 
 
-@dataclass(slots=True)
+@word
 class Published:
     """Result of `Publish`: what became of each row, by index."""
 
@@ -30,7 +31,7 @@ class Published:
     """Index -> sequence of the message that already carries its dedup_id."""
 
 
-@dataclass(slots=True)
+@word
 class Subscribed:
     queue: str
     group: str
@@ -39,26 +40,26 @@ class Subscribed:
     """Where a new group stood at this moment: deliveries of the backlog are below the queue's next sequence."""
 
 
-@dataclass(slots=True)
+@word
 class Counted:
     count: int
 
 
-@dataclass(slots=True)
+@word
 class Tried:
     """Of a dry run whose change has nothing to tell."""
 
     dry_run: bool = True
 
 
-@dataclass(slots=True)
+@word
 class TriedCount(Counted):
     """The same of one that counts."""
 
     dry_run: bool = True
 
 
-@dataclass(slots=True)
+@word
 class AccountsChanged:
     """Result of `ChangeAccounts`. When it could not be written, nothing of it is kept."""
 
@@ -66,7 +67,7 @@ class AccountsChanged:
     """Records."""
 
 
-@dataclass(slots=True)
+@word
 class SettledRuns:
     """Result of `Settle` and `Extend`: the runs that the consumer held until then. What else was asked for was settled
     before, was taken back when its time was over, or never was this consumer's."""
@@ -74,7 +75,7 @@ class SettledRuns:
     runs: list[Run]
 
 
-@dataclass(slots=True)
+@word
 class Removed:
     removed: list[Run]
     """Gone from every group where they waited."""
@@ -82,14 +83,14 @@ class Removed:
     """With a consumer or a cursor, which keeps them until they are settled; some may have waited for other groups."""
 
 
-@dataclass(slots=True)
+@word
 class Moved:
     count: int
     left: int
     """Messages that stay where they are, because the other queue has no room for them."""
 
 
-@dataclass(slots=True)
+@word
 class Imported:
     position: int
     """How many messages of the file are done with."""
@@ -99,14 +100,14 @@ class Imported:
     """Messages that were given and not taken, because the queue has no room."""
 
 
-@dataclass(slots=True)
+@word
 class Replayed:
     count: int
     left: int
     """Dead letters that stay where they are, because the queue has no room for them."""
 
 
-@dataclass(slots=True)
+@word
 class JobStepped:
     count: int
     """Letters that this step has done."""
@@ -116,7 +117,7 @@ class JobStepped:
     """As it is now."""
 
 
-@dataclass(slots=True)
+@word
 class CursorInfo:
     """A cursor as it is, for its owner and for operators."""
 
@@ -151,7 +152,7 @@ class CursorInfo:
     quarantined: list[Run]
 
 
-@dataclass(slots=True)
+@word
 class Rejected:
     rejected: int
     already: int
@@ -163,7 +164,7 @@ class Rejected:
     rejected nor quarantined before, as far as the group remembers it: until the hold of the acknowledgement is over."""
 
 
-@dataclass(slots=True)
+@word
 class Decided:
     duplicate: bool
     """Nothing was changed: this version or a later one was committed before."""
@@ -175,7 +176,7 @@ class Decided:
     """Its note."""
 
 
-@dataclass(slots=True)
+@word
 class Reach:
     """How far a reader may go."""
 
@@ -188,7 +189,7 @@ class Reach:
     """Whether it has only been looked up to `end`, and the reader may perhaps go further."""
 
 
-@dataclass(slots=True)
+@word
 class Span:
     """What a reader may be given of a range."""
 
@@ -205,7 +206,7 @@ class Span:
     quarantined: list[Run] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@word
 class Fetched:
     """Rows of a range, on their way to a reader."""
 
@@ -409,7 +410,7 @@ class ApplicationFigures(NamedTuple):
     stages: list[StageFigures]
 
 
-@dataclass(slots=True)
+@word
 class QueuePage:
     """Some of the queues, by name."""
 
@@ -420,7 +421,7 @@ class QueuePage:
     """The next page begins behind this name; None: there is nothing more."""
 
 
-@dataclass(slots=True)
+@word
 class Reply:
     """Answer to one command: a result from this module, None, or an error of the family."""
 
@@ -444,7 +445,7 @@ class StandingReply(Reply):
     __slots__ = ()
 
 
-@dataclass(slots=True)
+@word
 class Deliver:
     """Hand these sequences to the consumer, in this order. The server reads the rows from storage."""
 
@@ -463,7 +464,7 @@ class Deliver:
     """Failed attempts so far, for those that have any."""
 
 
-@dataclass(slots=True)
+@word
 class ConsumerEnded:
     """The subscription is over through no wish of its session."""
 
@@ -473,7 +474,7 @@ class ConsumerEnded:
     error: VibeMQError
 
 
-@dataclass(slots=True)
+@word
 class ConsumerLeft:
     """A consumer that its session had unsubscribed holds nothing any more."""
 
@@ -481,7 +482,7 @@ class ConsumerLeft:
     consumer: int
 
 
-@dataclass(slots=True)
+@word
 class Responded:
     """A request has come to its end."""
 
@@ -500,7 +501,7 @@ class Departure(StrEnum):
     EXCLUSIVE = "exclusive"
 
 
-@dataclass(slots=True)
+@word
 class QueueGone:
     """The broker has deleted a queue by itself; told to the server."""
 
@@ -509,7 +510,7 @@ class QueueGone:
     why: Departure
 
 
-@dataclass(slots=True)
+@word
 class Classify:
     """Which of these selectors match which of these messages? Asked of the server, which reads their headers, and
     answers each question once, with `Classified`. A message that is gone matches none."""
@@ -525,7 +526,7 @@ class Classify:
 Effect = Reply | Deliver | ConsumerEnded | ConsumerLeft | Responded | QueueGone | Classify
 
 
-@dataclass(slots=True)
+@word
 class Outcome:
     """What one engine step decided.
 

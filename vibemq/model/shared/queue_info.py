@@ -1,12 +1,13 @@
 """A queue and its groups as whoever asks is told of them."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from vibemq.model.options import QueueOptions
+from vibemq.model.shared.word import word
 
 
-@dataclass(slots=True)
+@word
 class GroupInfo:
     name: str
     durable: bool
@@ -40,7 +41,7 @@ _FIGURES = (
 )
 
 
-@dataclass(slots=True)
+@word
 class QueueInfo:
     name: str
     queue_id: int
