@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from vibemq.engine.queue.queue import WAITING_NAME
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import (
     DeadFacts,
     DeadLettered,
     GroupCreated,
     HandedOut,
-    MessageExtra,
     MessagesAdded,
     QueueCreated,
     Reason,

@@ -12,7 +12,7 @@ import pytest
 
 import vibemq
 from tests import waiting
-from vibemq.model.effects import QueueInfo
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.testing.timed_broker import TimedBroker
 

@@ -16,7 +16,7 @@ from tests.integration.eventmesh_http import Answer, Push, Script, client, http_
 from tests.waiting import until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth
-from vibemq.model.effects import QueueInfo
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.protocols.eventmesh.http.push.registry import QUEUE
 from vibemq.server.broker import Broker
 from vibemq.testing.timed_broker import TimedBroker

@@ -12,9 +12,9 @@ import vibemq
 from tests.watchdog import watched
 from vibemq.config import Http, Limits, Listener, Settings, StorageChoice
 from vibemq.model.commands import PurgeQueue, RemoveMessages
-from vibemq.model.effects import QueueInfo
 from vibemq.model.records import ALL_GROUPS, DeadLettered
 from vibemq.model.rows import Rows, pack_row
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.frames import NativeFrameReader
 from vibemq.protocols.native.codec.wire import CommandType, encode_body

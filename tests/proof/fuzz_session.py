@@ -17,10 +17,11 @@ from tests.proof.fuzz_script import SessionScript, Verb, item, played
 from tests.proof.fuzz_wire import JSON_WORDS, NOW, WORDS, recorded_bodies, recorded_streams
 from vibemq.errors import AuthFailed, NoReply, QueueFull, QueueNotFound, VibeMQError
 from vibemq.model.commands import DescribeQueue, ListQueues, Publish
-from vibemq.model.effects import Deliver, Published, QueueInfo, QueuePage, Reply, Responded
+from vibemq.model.effects import Deliver, Published, QueuePage, Reply, Responded
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import Rows, RowView, pack_row
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions as ext
 from vibemq.protocols.native.codec.frames import HEADER, NativeFrameReader, encode_frame

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.proof.fuzz_engine import Broken, Target
 from vibemq.errors import StorageDamaged
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -17,7 +18,6 @@ from vibemq.model.records import (
     GroupCreated,
     GroupMoved,
     HandedOut,
-    MessageExtra,
     MessagesAdded,
     QueueChanged,
     QueueCreated,

@@ -29,8 +29,8 @@ from vibemq.model.commands import (
     Subscribe,
 )
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Published, Reply
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions, Retention
-from vibemq.model.records import MessageExtra
 from vibemq.model.rows import LargeRow, Rows, pack_row
 from vibemq.model.runs import runs_of
 

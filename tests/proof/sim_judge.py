@@ -22,8 +22,8 @@ from vibemq.engine import Engine, EngineSettings
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Publish
 from vibemq.model.effects import Published, Reply
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import Durability
-from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import StoredState
 from vibemq.storage.kvstore import keys

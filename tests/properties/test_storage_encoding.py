@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from vibemq.errors import StorageDamaged
 from vibemq.model.access import ResourceKind, Rule
 from vibemq.model.accounts import StoredToken, StoredUser
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.jobs.job import JobEvent, JobKind, JobPlan, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobAdvanced, JobChanged, JobLettersDied, JobsForgotten, JobStarted
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions
@@ -29,7 +30,6 @@ from vibemq.model.records import (
     GroupOwned,
     GroupRenamed,
     HandedOut,
-    MessageExtra,
     MessagesAdded,
     Plan,
     PlanMade,

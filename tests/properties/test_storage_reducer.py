@@ -5,6 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import Retention
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -15,7 +16,6 @@ from vibemq.model.records import (
     GroupDeleted,
     GroupMoved,
     HandedOut,
-    MessageExtra,
     MessagesAdded,
     QueueCreated,
     QueueDeleted,

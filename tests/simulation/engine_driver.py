@@ -36,14 +36,15 @@ from vibemq.model.effects import (
     Incomplete,
     Outcome,
     Published,
-    QueueInfo,
     Reply,
     Responded,
 )
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, QueueOptions
-from vibemq.model.records import MessageExtra, MessagesAdded, Record, StageMoved
+from vibemq.model.records import MessagesAdded, Record, StageMoved
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.model.stored import StoredGroup, StoredState
 from vibemq.storage.state.dead_letter_facts import DeadTable
 from vibemq.storage.state.liveness import gaps

@@ -7,8 +7,8 @@ against the rules (in order, to one consumer only, never beyond its capacity, ne
 from dataclasses import dataclass, field
 
 from vibemq.model.effects import Deliver
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, QueueOptions
-from vibemq.model.records import MessageExtra
 
 
 @dataclass

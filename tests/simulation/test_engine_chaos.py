@@ -50,6 +50,7 @@ from vibemq.model.commands import (
     Unsubscribe,
 )
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Published, Reply, Responded
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, JobStep
 from vibemq.model.options import (
     DeliveryMode,
@@ -59,7 +60,7 @@ from vibemq.model.options import (
     QueueOptions,
     Retention,
 )
-from vibemq.model.records import MessageExtra, MessagesAdded, TokenRemoved, TokenStored, UserRemoved, UserStored
+from vibemq.model.records import MessagesAdded, TokenRemoved, TokenStored, UserRemoved, UserStored
 from vibemq.storage.state.liveness import is_alive
 
 QUEUES = ["q1", "q2", "q3"]

@@ -20,8 +20,8 @@ from vibemq.model.commands import (
     Unsubscribe,
 )
 from vibemq.model.effects import Deliver, Effect, Published, Reply
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, Durability, LostConnection, QueueOptions
-from vibemq.model.records import MessageExtra
 
 STEPS = 120
 

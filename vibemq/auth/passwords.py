@@ -12,12 +12,13 @@ import hashlib
 import hmac
 import os
 import re
-
-import bcrypt
-from argon2 import PasswordHasher
-from argon2.exceptions import VerificationError
+from functools import cache
+from typing import TYPE_CHECKING
 
 from vibemq.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
 
 PASSWORD_BYTES_MAX = 1024
 """In UTF-8. A longer one is refused where it is set, and is wrong where it is offered."""
@@ -35,9 +36,6 @@ BCRYPT_LOG2_ROUNDS = range(4, 14)
 BCRYPT_BYTES = 72
 """bcrypt looks at no more of a password."""
 
-# 19 MiB in two passes: about 40 ms, and what OWASP gives as the least for argon2id.
-_ARGON2 = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
-
 _ARGON2_FORM = re.compile(
     r"\$argon2id\$v=19\$m=([1-9][0-9]{0,6}),t=([1-9][0-9]{0,2}),p=([1-9][0-9]{0,2})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)"
 )
@@ -49,9 +47,18 @@ _BCRYPT_FORM = re.compile(r"\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za
 _REMEDY = "make one with `vibemq-admin user hash`"
 
 
+@cache
+def _argon2() -> "PasswordHasher":
+    # Imported for the first password, here and below: most programs with a broker inside have none.
+    from argon2 import PasswordHasher
+
+    # 19 MiB in two passes: about 40 ms, and what OWASP gives as the least for argon2id.
+    return PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
+
+
 def hash_password(password: str) -> str:
     """A fresh argon2id hash. Blocking, tens of milliseconds."""
-    return _ARGON2.hash(_encoded(password))
+    return _argon2().hash(_encoded(password))
 
 
 def verify_password(password: str, stored: str) -> bool:
@@ -68,12 +75,16 @@ def verify_password(password: str, stored: str) -> bool:
 
 def _matches(secret: bytes, stored: str) -> bool:
     if stored.startswith("$argon2"):
+        from argon2.exceptions import VerificationError
+
         try:
-            return _ARGON2.verify(stored, secret)
+            return _argon2().verify(stored, secret)
         except VerificationError:
             return False
     # To bcrypt `pw` and `pw\0pw` are one password, to scrypt `pw` and `pw\0`: the hash alone does not tell them apart.
     if stored.startswith("$2"):
+        import bcrypt
+
         return bcrypt.checkpw(secret[:BCRYPT_BYTES], stored.encode()) and b"\0" not in secret
     salt, expected, log2_n, r, p = _parse_scrypt(stored)
     return hmac.compare_digest(_scrypt(secret, salt, log2_n, r, p), expected) and not secret.endswith(b"\0")
@@ -99,7 +110,7 @@ def is_outdated(stored: str, password: str) -> bool:
     if stored.startswith("$2") and len(_encoded(password)) > BCRYPT_BYTES:
         # What is behind these bytes may be wrong, and would be right from now on.
         return False
-    return not stored.startswith("$argon2") or _ARGON2.check_needs_rehash(stored)
+    return not stored.startswith("$argon2") or _argon2().check_needs_rehash(stored)
 
 
 def cost_of(stored: str) -> str:
@@ -111,6 +122,8 @@ def decoy_of(stored: str) -> str:
     """A hash of the same cost that no password has. Raises as `check_hash` does."""
     check_hash(stored)
     if stored.startswith("$2"):
+        import bcrypt
+
         return stored[:7] + bcrypt.gensalt(4).decode()[7:] + "." * 31
     head, salt, digest = stored.rsplit("$", 2)
     fresh = base64.b64encode(os.urandom(len(base64.b64decode(_padded(digest))))).decode()

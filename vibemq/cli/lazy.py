@@ -1,12 +1,11 @@
 """Groups of verbs that are imported when they are used: help lists names and summaries without loading any."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from vibemq.cli.flags import connecting
 
@@ -39,6 +38,19 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+class ExplainedCommand(TyperCommand):
+    """Says at the end of its help what it requires of the user. What knows that is imported for the help alone."""
+
+    required: ClassVar[Callable[[str], str]] = no_words
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _, _, words = ctx.command_path.partition(" ")
+        sentence = type(self).required(words)
+        if sentence and sentence not in (self.help or ""):
+            self.help = f"{self.help}\n\n{sentence}" if self.help else sentence
+        super().format_help(ctx, formatter)
+
+
 def group(
     name: str, common: Callable[..., None], verbs: Mapping[str, Verb], required: Callable[[str], str] = no_words
 ) -> typer.Typer:
@@ -58,27 +70,19 @@ def group(
 def loaded(word: str, verb: Verb, required: Callable[[str], str] = no_words) -> Any:
     """The command itself, with the options that every verb with a --url has."""
     found = getattr(import_module(verb.module), verb.name)
+    kind = type("Explained", (ExplainedCommand,), {"required": staticmethod(required)})
     # Typer makes a group of an application with a callback, however few verbs it has.
     app = typer.Typer(pretty_exceptions_enable=False)
     app.callback()(_stand_in)
     if isinstance(found, typer.Typer):
         for info in found.registered_commands:
             assert info.callback is not None
-            name = info.name or info.callback.__name__
-            info.callback = explained(connecting(info.callback), required(f"{word} {name}"))
+            info.callback, info.cls = connecting(info.callback), kind
         app.add_typer(found, name=word)
     else:
-        app.command(word)(explained(connecting(found), required(word)))
+        app.command(word, cls=kind)(connecting(found))
     made: Any = typer.main.get_command(app)
     return made.commands[word]
-
-
-def explained(command: Callable[..., Any], sentence: str) -> Callable[..., Any]:
-    """The command with one more sentence of help."""
-    text = inspect.getdoc(command) or ""
-    if sentence and sentence not in text:
-        command.__doc__ = f"{text}\n\n{sentence}"
-    return command
 
 
 def _stand_in() -> None:

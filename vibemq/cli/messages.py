@@ -2,13 +2,13 @@
 
 import base64
 from collections.abc import Iterable
-from typing import Any
-
-from rich.console import Group, RenderableType
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from vibemq.cli.output import count_text, facts, instant_text, table
 from vibemq.errors import MessageTooLarge
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 PREVIEW_CHARACTERS = 60
 
@@ -39,7 +39,7 @@ def _size_text(size: int, remark: str = "") -> str:
     return f"<{count_text(size, 'byte')}{remark}>"
 
 
-def message_table(messages: Iterable[dict[str, Any]]) -> RenderableType:
+def message_table(messages: Iterable[dict[str, Any]]) -> "RenderableType":
     return table(
         ("sequence", "id", "published", "priority", "headers", "payload"),
         [
@@ -56,7 +56,7 @@ def message_table(messages: Iterable[dict[str, Any]]) -> RenderableType:
     )
 
 
-def letter_table(letters: Iterable[dict[str, Any]]) -> RenderableType:
+def letter_table(letters: Iterable[dict[str, Any]]) -> "RenderableType":
     """One line for each; the error, which may be long, is last."""
     return table(
         ("dead id", "queue", "message id", "reason", "attempts", "dead since", "replays", "error"),
@@ -77,7 +77,7 @@ def letter_table(letters: Iterable[dict[str, Any]]) -> RenderableType:
     )
 
 
-def group_table(groups: Iterable[dict[str, Any]]) -> RenderableType:
+def group_table(groups: Iterable[dict[str, Any]]) -> "RenderableType":
     """One line for each group of dead letters; the sample of their errors is last."""
     return table(
         ("queue", "reason", "fingerprint", "count", "first", "last", "last dead since", "error, as in one of them"),
@@ -98,14 +98,17 @@ def group_table(groups: Iterable[dict[str, Any]]) -> RenderableType:
     )
 
 
-def preview_sheet(preview: dict[str, Any]) -> RenderableType:
+def preview_sheet(preview: dict[str, Any]) -> "RenderableType":
     """What a preview tells: its sentences, where letters go that nothing hinders, and its groups."""
+    from rich.console import Group
+    from rich.text import Text
+
     free = [target for target in preview["targets"] if target["state"] in ("ok", None)]
     goals = [f"A replay puts {count_text(one['count'], 'dead letter')} into queue {one['queue']!r}." for one in free]
     return Group(*map(Text, [*preview["sentences"], *goals]), group_table(preview["groups"]))
 
 
-def letter_sheet(letter: dict[str, Any]) -> RenderableType:
+def letter_sheet(letter: dict[str, Any]) -> "RenderableType":
     """One dead letter in full."""
     instants = ("published_at", "first_failed_at", "dead_at")
     pairs: list[tuple[str, object]] = []
@@ -123,7 +126,7 @@ def letter_sheet(letter: dict[str, Any]) -> RenderableType:
     return facts([*pairs, (told, _whole_payload(letter))], title=f"dead letter {letter['dead_id']}")
 
 
-def message_sheet(message: dict[str, Any]) -> RenderableType:
+def message_sheet(message: dict[str, Any]) -> "RenderableType":
     """One stored message, who holds it, and the part of its payload that was asked for."""
     pairs: list[tuple[str, object]] = []
     for name, value in message.items():

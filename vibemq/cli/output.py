@@ -7,20 +7,20 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.prompt import Confirm
-from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
 
 from vibemq.cli.exits import CommandFailed, Usage, plain
 from vibemq.storage.local.names import open_locked
 from vibemq.storage.local.store_file import fsync_folder
+
+if TYPE_CHECKING:
+    # Imported below, where something is drawn: a program that reads JSON does not wait for it.
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.table import Table
 
 ROWS_DRAWN_MAX = 500
 YEAR_9999_MS = 253_370_764_800_000
@@ -36,18 +36,30 @@ class Output:
 
     def __init__(self, *, json: bool) -> None:
         self.json = json
-        width = None if sys.stdout.isatty() else PIPE_WIDTH
-        self.console = Console(highlight=False, markup=False, width=width)
-        self.notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
-    def emit(self, value: Any, text: RenderableType) -> None:
+    @cached_property
+    def console(self) -> "Console":
+        """Of stdout."""
+        from rich.console import Console
+
+        width = None if sys.stdout.isatty() else PIPE_WIDTH
+        return Console(highlight=False, markup=False, width=width)
+
+    @cached_property
+    def notes(self) -> "Console":
+        """Of stderr."""
+        from rich.console import Console
+
+        return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+    def emit(self, value: Any, text: "RenderableType") -> None:
         """The result: `value` as one JSON line, or `text`."""
         if self.json:
             print_json(value)
         else:
             self.console.print(text, crop=False)
 
-    def emit_many(self, values: Iterable[Any], text: RenderableType) -> None:
+    def emit_many(self, values: Iterable[Any], text: "RenderableType") -> None:
         """A list: one JSON line each, or one `text` for all."""
         if not self.json:
             self.console.print(text, crop=False)
@@ -71,6 +83,9 @@ class Output:
         if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             hint = ", or --dry-run to see it" if can_dry_run else ""
             raise Usage(f"{question} There is no terminal to ask on; add --yes to confirm{hint}")
+        from rich.prompt import Confirm
+        from rich.text import Text
+
         if not Confirm.ask(Text(question), console=self.notes, default=False):
             raise Usage("not confirmed; nothing was changed")
 
@@ -145,7 +160,7 @@ def print_json(value: Any) -> None:
 
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, whole: bool = False
-) -> RenderableType:
+) -> "RenderableType":
     """Names on the left, numbers on the right. Cells are plain text: what users named their queues is no markup.
 
     Long tables are lines that are made at once: `rich` takes a millisecond for each row.
@@ -156,6 +171,10 @@ def table(
     materialized = [[_cell(value) for value in row] for row in rows]
     if whole or len(materialized) > ROWS_DRAWN_MAX:
         return Lines(_lines(columns, materialized, title))
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     result = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(columns):
         numeric = bool(materialized) and all(_is_number(row[index]) for row in materialized)
@@ -171,7 +190,9 @@ class Lines:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.segment import Segment
+
         yield Segment(self._text)
 
 
@@ -188,8 +209,11 @@ def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | N
     return "\n".join(lines) + "\n"
 
 
-def facts(pairs: Iterable[tuple[str, object]], *, title: str | None = None) -> Table:
+def facts(pairs: Iterable[tuple[str, object]], *, title: str | None = None) -> "Table":
     """A sheet of names and values."""
+    from rich.table import Table
+    from rich.text import Text
+
     sheet = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
     sheet.add_column(style="dim", no_wrap=True)
     sheet.add_column(overflow="fold")

@@ -3,10 +3,11 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 LINE_INTERVAL_S = 2.0
 
@@ -44,7 +45,7 @@ class PlainTracker:
 
 
 @contextmanager
-def tracked(title: str, console: Console, *, silent: bool = False) -> Iterator[Tracker]:
+def tracked(title: str, console: "Console", *, silent: bool = False) -> Iterator[Tracker]:
     """Report progress on `console` (its stderr) while the block runs."""
     if silent:
         yield _ignore
@@ -58,7 +59,10 @@ def tracked(title: str, console: Console, *, silent: bool = False) -> Iterator[T
         tracker.finish()
 
 
-def bars(console: Console) -> Progress:
+def bars(console: "Console") -> "Progress":
+    # Most commands draw none.
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=40),

@@ -29,7 +29,7 @@ from vibemq.client.subscription import Subscription
 from vibemq.client.waiting.asynchronous import Asynchronous
 from vibemq.errors import LocalProtocolError, NotConnected, VibeMQError
 from vibemq.model.arguments import check_flag, check_text, check_whole
-from vibemq.model.effects import QueueInfo
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.protocols.native.codec.wire import CommandType
 
 T = TypeVar("T")

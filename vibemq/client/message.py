@@ -14,9 +14,9 @@ from vibemq.client.publishing.requests import REPLY_TO
 from vibemq.client.settlements import BACKOFF, Reason, delay_ms, limit_ms, reason_text
 from vibemq.errors import LocalProtocolError, RemoteProtocolError, RequesterGone
 from vibemq.model.arguments import check_flag, check_headers, misfit
-from vibemq.model.commands import Settlement
 from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import Run, runs_of
+from vibemq.model.shared.settlement import Settlement
 
 logger = logging.getLogger(__name__)
 

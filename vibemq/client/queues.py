@@ -14,7 +14,6 @@ from vibemq.client.pages import every_item
 from vibemq.client.publishing.outgoing import SECONDS_MAX
 from vibemq.errors import InvalidOptions, LocalProtocolError, NotAuthorized, QueueExists, RemoteProtocolError
 from vibemq.model.arguments import check_flag, check_text
-from vibemq.model.effects import GroupInfo, QueueInfo
 from vibemq.model.options import (
     Overflow,
     QueueOptions,
@@ -25,6 +24,7 @@ from vibemq.model.options import (
     spelled_out,
 )
 from vibemq.model.quantities import whole_ms
+from vibemq.model.shared.queue_info import GroupInfo, QueueInfo
 from vibemq.protocols.native.codec.wire import CommandType
 
 logger = logging.getLogger(__name__)

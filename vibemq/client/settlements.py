@@ -5,8 +5,8 @@ from typing import NamedTuple
 from vibemq.client.publishing.outgoing import Seconds, milliseconds
 from vibemq.errors import LocalProtocolError
 from vibemq.model.arguments import sendable
-from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run
+from vibemq.model.shared.settlement import Settlement
 
 REASON_CHARACTERS_MAX = 1_000
 Reason = str | BaseException

@@ -27,8 +27,8 @@ from vibemq.client.waiting.asynchronous import Asynchronous
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import ConnectionLost, LocalProtocolError, NotConnected
 from vibemq.model.arguments import check_flag
-from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run
+from vibemq.model.shared.settlement import Settlement
 from vibemq.protocols.native.codec.extensions import DeliverMany
 from vibemq.protocols.native.codec.wire import CommandType
 

@@ -25,7 +25,8 @@ from vibemq.engine.routing.routed import classified
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model import commands as ask
-from vibemq.model.effects import QueueInfo, QueuePage
+from vibemq.model.effects import QueuePage
+from vibemq.model.shared.queue_info import QueueInfo
 
 _NAMES_LOOKED_AT = 2_000
 """Names that one page of a list goes through, so that a list of few visible queues among many stays short work."""

@@ -40,18 +40,10 @@ from vibemq.engine.state import EngineState, Open, Totals
 from vibemq.engine.step import Step, Wait
 from vibemq.errors import StorageFull, VibeMQError, forget_frames
 from vibemq.model import commands as ask
-from vibemq.model.effects import (
-    NOTHING_FOLLOWS,
-    Effect,
-    Incomplete,
-    Outcome,
-    Payment,
-    QueueDepth,
-    QueueInfo,
-    Reply,
-)
+from vibemq.model.effects import NOTHING_FOLLOWS, Effect, Incomplete, Outcome, Payment, QueueDepth, Reply
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.runs import END, Run
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.model.stored import StoredState
 
 _OWED_RETRY_MS = 1_000

@@ -23,7 +23,6 @@ from vibemq.model.effects import (
     ConsumerFigures,
     CursorInfo,
     Extent,
-    GroupInfo,
     HeldMessage,
     Kept,
     MessageFacts,
@@ -35,6 +34,7 @@ from vibemq.model.effects import (
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadLettered, Plan, Record
 from vibemq.model.runs import END, Run, RunSet
+from vibemq.model.shared.queue_info import GroupInfo
 
 
 class Readers:

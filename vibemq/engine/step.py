@@ -8,8 +8,9 @@ from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import Added, Queue, TakenOut
 from vibemq.errors import VibeMQError
 from vibemq.model.effects import Effect, Published, Reply, StandingReply
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.options import Durability
-from vibemq.model.records import CursorChanged, Extras, HandedOut, MessagesAdded, Record, Settled
+from vibemq.model.records import CursorChanged, HandedOut, MessagesAdded, Record, Settled
 from vibemq.model.rows import Rows, join_rows
 from vibemq.model.runs import Run, RunSet
 

@@ -17,13 +17,12 @@ from vibemq.model.effects import (
     ConsumerFigures,
     CursorFigures,
     Extent,
-    GroupInfo,
     QueueDepth,
     QueueFigures,
-    QueueInfo,
     StageFigures,
 )
 from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, without
+from vibemq.model.shared.queue_info import GroupInfo, QueueInfo
 
 GROUPS_PER_STEP = 32
 """Of a queue that is described, at about 5 µs each."""

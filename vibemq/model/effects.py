@@ -1,20 +1,22 @@
 """The engine's answers; a session receives them when the durability of their outcome holds."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from vibemq.errors import VibeMQError
 from vibemq.model.jobs.job import StoredJob
-from vibemq.model.options import Durability, QueueOptions
+from vibemq.model.options import Durability
 from vibemq.model.records import Record
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.selector import Selector
+from vibemq.model.shared.queue_info import QueueInfo
+from vibemq.model.shared.word import word
 from vibemq.model.stored import Slice
 
 
-@dataclass(slots=True)
+@word
 class Published:
     """Result of `Publish`: what became of each row, by index."""
 
@@ -29,7 +31,7 @@ class Published:
     """Index -> sequence of the message that already carries its dedup_id."""
 
 
-@dataclass(slots=True)
+@word
 class Subscribed:
     queue: str
     group: str
@@ -38,26 +40,26 @@ class Subscribed:
     """Where a new group stood at this moment: deliveries of the backlog are below the queue's next sequence."""
 
 
-@dataclass(slots=True)
+@word
 class Counted:
     count: int
 
 
-@dataclass(slots=True)
+@word
 class Tried:
     """Of a dry run whose change has nothing to tell."""
 
     dry_run: bool = True
 
 
-@dataclass(slots=True)
+@word
 class TriedCount(Counted):
     """The same of one that counts."""
 
     dry_run: bool = True
 
 
-@dataclass(slots=True)
+@word
 class AccountsChanged:
     """Result of `ChangeAccounts`. When it could not be written, nothing of it is kept."""
 
@@ -65,7 +67,7 @@ class AccountsChanged:
     """Records."""
 
 
-@dataclass(slots=True)
+@word
 class SettledRuns:
     """Result of `Settle` and `Extend`: the runs that the consumer held until then. What else was asked for was settled
     before, was taken back when its time was over, or never was this consumer's."""
@@ -73,7 +75,7 @@ class SettledRuns:
     runs: list[Run]
 
 
-@dataclass(slots=True)
+@word
 class Removed:
     removed: list[Run]
     """Gone from every group where they waited."""
@@ -81,14 +83,14 @@ class Removed:
     """With a consumer or a cursor, which keeps them until they are settled; some may have waited for other groups."""
 
 
-@dataclass(slots=True)
+@word
 class Moved:
     count: int
     left: int
     """Messages that stay where they are, because the other queue has no room for them."""
 
 
-@dataclass(slots=True)
+@word
 class Imported:
     position: int
     """How many messages of the file are done with."""
@@ -98,14 +100,14 @@ class Imported:
     """Messages that were given and not taken, because the queue has no room."""
 
 
-@dataclass(slots=True)
+@word
 class Replayed:
     count: int
     left: int
     """Dead letters that stay where they are, because the queue has no room for them."""
 
 
-@dataclass(slots=True)
+@word
 class JobStepped:
     count: int
     """Letters that this step has done."""
@@ -115,27 +117,7 @@ class JobStepped:
     """As it is now."""
 
 
-@dataclass(slots=True)
-class GroupInfo:
-    name: str
-    durable: bool
-    head: int
-    waiting: int
-    in_flight: int
-    consumers: int
-    epoch: int
-    cursor: bool = False
-    """Reads by ranges: nothing is handed out. `head` is then what it has acknowledged up to."""
-    owner: str = ""
-    """What its reader calls itself; the user it belongs to is `user`."""
-    user: str = ""
-    selectors: int = 0
-    """Different ones of its consumers, those without one included; 0 = none has any."""
-    where: str = ""
-    """Its filter; "" = none."""
-
-
-@dataclass(slots=True)
+@word
 class CursorInfo:
     """A cursor as it is, for its owner and for operators."""
 
@@ -170,7 +152,7 @@ class CursorInfo:
     quarantined: list[Run] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@word
 class Rejected:
     rejected: int
     already: int
@@ -182,7 +164,7 @@ class Rejected:
     rejected nor quarantined before, as far as the group remembers it: until the hold of the acknowledgement is over."""
 
 
-@dataclass(slots=True)
+@word
 class Decided:
     duplicate: bool
     """Nothing was changed: this version or a later one was committed before."""
@@ -194,7 +176,7 @@ class Decided:
     """Its note."""
 
 
-@dataclass(slots=True)
+@word
 class Reach:
     """How far a reader may go."""
 
@@ -207,7 +189,7 @@ class Reach:
     """Whether it has only been looked up to `end`, and the reader may perhaps go further."""
 
 
-@dataclass(slots=True)
+@word
 class Span:
     """What a reader may be given of a range."""
 
@@ -224,7 +206,7 @@ class Span:
     quarantined: list[Run] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@word
 class Fetched:
     """Rows of a range, on their way to a reader."""
 
@@ -261,52 +243,6 @@ class Fetched:
         after = slices[-1].first_sequence + slices[-1].rows.count
         gaps = [(first, last, why) for first, last, why in self.gaps if first < after]
         return replace(self, slices=slices, gaps=gaps, next=after)
-
-
-_NO_OPTIONS = QueueOptions()
-_FIGURES = (
-    "ready",
-    "in_flight",
-    "delayed",
-    "dead",
-    "consumers",
-    "size",
-    "first_sequence",
-    "next_sequence",
-    "oldest_at",
-)
-
-
-@dataclass(slots=True)
-class QueueInfo:
-    name: str
-    queue_id: int
-    incarnation: str
-    options: QueueOptions
-    created_at: int
-    ready: int
-    """Waiting to be handed out, in the group that is furthest behind."""
-    in_flight: int
-    delayed: int
-    dead: int
-    consumers: int
-    size: int
-    """Estimated bytes of waiting messages."""
-    first_sequence: int
-    next_sequence: int
-    oldest_at: int
-    """published_at of the oldest waiting message (to within its chunk); 0 when none waits."""
-    groups: list[GroupInfo] = field(default_factory=list)
-    counters: dict[str, int] = field(default_factory=dict)
-    """published, delivered, settled, redelivered, dead_lettered, expired, dropped, refused since start."""
-    restricted: bool = False
-    """The figures are left out, all of them are 0: nobody has asked for them. Or somebody who may not inspect the queue
-    has asked for a list: then only the name is told, and the options are those of a queue that was given none."""
-
-    def name_only(self) -> "QueueInfo":
-        """Nothing of what it is or of what is in it. The fields stay, because clients expect them."""
-        nothing: dict[str, Any] = dict.fromkeys((*_FIGURES, "queue_id", "created_at"), 0)
-        return replace(self, **nothing, incarnation="", options=_NO_OPTIONS, groups=[], counters={}, restricted=True)
 
 
 class QueueHead(NamedTuple):
@@ -474,7 +410,7 @@ class ApplicationFigures(NamedTuple):
     stages: list[StageFigures]
 
 
-@dataclass(slots=True)
+@word
 class QueuePage:
     """Some of the queues, by name."""
 
@@ -485,7 +421,7 @@ class QueuePage:
     """The next page begins behind this name; None: there is nothing more."""
 
 
-@dataclass(slots=True)
+@word
 class Reply:
     """Answer to one command: a result from this module, None, or an error of the family."""
 
@@ -509,7 +445,7 @@ class StandingReply(Reply):
     __slots__ = ()
 
 
-@dataclass(slots=True)
+@word
 class Deliver:
     """Hand these sequences to the consumer, in this order. The server reads the rows from storage."""
 
@@ -528,7 +464,7 @@ class Deliver:
     """Failed attempts so far, for those that have any."""
 
 
-@dataclass(slots=True)
+@word
 class ConsumerEnded:
     """The subscription is over through no wish of its session."""
 
@@ -538,7 +474,7 @@ class ConsumerEnded:
     error: VibeMQError
 
 
-@dataclass(slots=True)
+@word
 class ConsumerLeft:
     """A consumer that its session had unsubscribed holds nothing any more."""
 
@@ -546,7 +482,7 @@ class ConsumerLeft:
     consumer: int
 
 
-@dataclass(slots=True)
+@word
 class Responded:
     """A request has come to its end."""
 
@@ -565,7 +501,7 @@ class Departure(StrEnum):
     EXCLUSIVE = "exclusive"
 
 
-@dataclass(slots=True)
+@word
 class QueueGone:
     """The broker has deleted a queue by itself; told to the server."""
 
@@ -574,7 +510,7 @@ class QueueGone:
     why: Departure
 
 
-@dataclass(slots=True)
+@word
 class Classify:
     """Which of these selectors match which of these messages? Asked of the server, which reads their headers, and
     answers each question once, with `Classified`. A message that is gone matches none."""
@@ -590,7 +526,7 @@ class Classify:
 Effect = Reply | Deliver | ConsumerEnded | ConsumerLeft | Responded | QueueGone | Classify
 
 
-@dataclass(slots=True)
+@word
 class Outcome:
     """What one engine step decided.
 

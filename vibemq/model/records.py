@@ -5,17 +5,17 @@ The engine makes them; storage applies them in order to a `StoredState` (see
 Instants are wall-clock milliseconds, never decreasing. Runs are inclusive `(first, last)` sequences.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 from typing import NamedTuple
 
 from vibemq.model.accounts import StoredToken, StoredUser
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.jobs.job_records import JobRecord
 from vibemq.model.options import QueueOptions
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
+from vibemq.model.shared.word import word
 
 ALL_GROUPS = 0xFFFF_FFFF
 """In place of a group id: the fact holds for every group of the queue."""
@@ -37,21 +37,6 @@ class Reason(IntEnum):
     QUEUE_DELETED = 7
     MOVED = 8
     """It entered another queue in the same batch: moved by an operator, or as a piece of a committed stage."""
-
-
-class MessageExtra(NamedTuple):
-    """What sets one message of a batch apart; plain messages have none."""
-
-    priority: int = 1
-    expires_at: int = 0
-    """Instant; 0 = the queue's TTL alone decides."""
-    deliver_at: int = 0
-    """Instant; 0 = at once."""
-    dedup_id: bytes = b""
-
-
-Extras = Mapping[int, MessageExtra]
-"""By the index in a batch."""
 
 
 class Attempts(NamedTuple):
@@ -140,7 +125,7 @@ def tag_of(position: str) -> str:
     return sha256(position.encode()).hexdigest()[:16]
 
 
-@dataclass(slots=True)
+@word
 class QueueCreated:
     queue_id: int
     name: str
@@ -150,27 +135,27 @@ class QueueCreated:
     """Random hex: tells a queue from a later one of the same name."""
 
 
-@dataclass(slots=True)
+@word
 class QueueChanged:
     queue_id: int
     options: QueueOptions
 
 
-@dataclass(slots=True)
+@word
 class QueueDeleted:
     """The queue, its groups and its waiting messages are gone; its dead letters stay until purged or replayed."""
 
     queue_id: int
 
 
-@dataclass(slots=True)
+@word
 class QueueAttended:
     """The queue has had a consumer: with `auto_delete` it goes when the last one has left, or at the next start."""
 
     queue_id: int
 
 
-@dataclass(slots=True)
+@word
 class GroupCreated:
     queue_id: int
     group_id: int
@@ -180,7 +165,7 @@ class GroupCreated:
     """First sequence this group has not seen."""
 
 
-@dataclass(slots=True)
+@word
 class GroupRenamed:
     """The group keeps its progress under another name (a fan-out queue's waiting group finds its subscriber)."""
 
@@ -190,13 +175,13 @@ class GroupRenamed:
     durable: bool
 
 
-@dataclass(slots=True)
+@word
 class GroupDeleted:
     queue_id: int
     group_id: int
 
 
-@dataclass(slots=True)
+@word
 class GroupMoved:
     """The group's cursor is set: everything below `head` is settled, nothing is pending, nothing above is taken.
 
@@ -209,7 +194,7 @@ class GroupMoved:
     epoch: int
 
 
-@dataclass(slots=True)
+@word
 class CursorChanged:
     """The group is a cursor, and this is what is known of it now."""
 
@@ -218,7 +203,7 @@ class CursorChanged:
     facts: CursorFacts
 
 
-@dataclass(slots=True)
+@word
 class PlanMade:
     """A batch of the cursor's reader has its end. The numbers of a group's plans ascend."""
 
@@ -228,7 +213,7 @@ class PlanMade:
     plan: Plan
 
 
-@dataclass(slots=True)
+@word
 class PlansForgotten:
     """Those below this number."""
 
@@ -237,7 +222,7 @@ class PlansForgotten:
     below: int
 
 
-@dataclass(slots=True)
+@word
 class GroupOwned:
     """A durable group belongs to this user from now on."""
 
@@ -246,7 +231,7 @@ class GroupOwned:
     owner: str
 
 
-@dataclass(slots=True)
+@word
 class GroupFiltered:
     """Of a durable group's messages, those that do not match are settled by themselves from now on."""
 
@@ -256,7 +241,7 @@ class GroupFiltered:
     """The text of a selector; "" = every message is the group's."""
 
 
-@dataclass(slots=True)
+@word
 class MessagesAdded:
     """Consecutive new messages; `extras` maps an index in `rows` to what is special about that message."""
 
@@ -269,7 +254,7 @@ class MessagesAdded:
     """A delay has ended since the message before was published: what fell due comes between the two."""
 
 
-@dataclass(slots=True)
+@word
 class StageMoved:
     """The messages of a stage enter a queue where they are: their rows are neither written nor read once more.
 
@@ -306,7 +291,7 @@ class StageMoved:
         return self.stage_first <= first and last <= self.stage_last
 
 
-@dataclass(slots=True)
+@word
 class HandedOut:
     """Given to a consumer: pending in the group until settled. A repeated hand-out adds one to `acquired`."""
 
@@ -315,7 +300,7 @@ class HandedOut:
     runs: list[Run]
 
 
-@dataclass(slots=True)
+@word
 class Returned:
     """Pending messages that wait to be handed out again, each with its history as it now is."""
 
@@ -324,14 +309,14 @@ class Returned:
     attempts: dict[int, Attempts]
 
 
-@dataclass(slots=True)
+@word
 class Settled:
     queue_id: int
     group_id: int
     runs: list[Run]
 
 
-@dataclass(slots=True)
+@word
 class Dropped:
     """Gone from every group and from the store, by policy or by an operator."""
 
@@ -340,7 +325,7 @@ class Dropped:
     reason: Reason
 
 
-@dataclass(slots=True)
+@word
 class DeadLettered:
     """Left the group (or ALL_GROUPS) and entered the DLQ: one fact, so it is never in both or in neither."""
 
@@ -349,7 +334,7 @@ class DeadLettered:
     letters: list[DeadFacts]
 
 
-@dataclass(slots=True)
+@word
 class DeadRemoved:
     """Left the DLQ: purged, or replayed (then the MessagesAdded stands in the same batch).
 
@@ -364,7 +349,7 @@ APPLICATION_BYTES_MAX = 510
 """Of an application's name: LMDB takes keys of 511 bytes, of which one says what the key is of."""
 
 
-@dataclass(slots=True)
+@word
 class TransactionDecided:
     """The stages (queues of their own) will enter their queues, whatever happens from here on."""
 
@@ -379,29 +364,29 @@ class TransactionDecided:
     """The user to whom the application belongs; "" = nobody."""
 
 
-@dataclass(slots=True)
+@word
 class TransactionsForgotten:
     apps: list[str]
 
 
-@dataclass(slots=True)
+@word
 class UserStored:
     """A user of the store is new, or is this from now on."""
 
     user: StoredUser
 
 
-@dataclass(slots=True)
+@word
 class UserRemoved:
     name: str
 
 
-@dataclass(slots=True)
+@word
 class TokenStored:
     token: StoredToken
 
 
-@dataclass(slots=True)
+@word
 class TokenRemoved:
     token_id: str
 

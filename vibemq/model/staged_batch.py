@@ -11,7 +11,7 @@ import struct
 import orjson
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.records import Extras, MessageExtra
+from vibemq.model.extras.message_extra import Extras, MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 
 _U32 = struct.Struct("!I")

@@ -22,12 +22,13 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import Attempts, CursorFacts, DeadFacts, Plan
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
+from vibemq.model.shared.word import word
 
 _LATER: Any = object()
 """Stands for a container that is made when it is asked for: most of many queues and groups never need it."""
 
 
-@dataclass(slots=True)
+@word
 class _OnFirstUse:
     """Makes containers when they are first read."""
 
@@ -81,7 +82,7 @@ class _OnFirstUse:
             return value
 
 
-@dataclass(slots=True)
+@word
 class StoredGroup(_OnFirstUse):
     group_id: int
     name: str
@@ -107,7 +108,7 @@ class StoredGroup(_OnFirstUse):
     }
 
 
-@dataclass(slots=True)
+@word
 class StoredTransaction:
     """The last committed version of one application."""
 
@@ -135,7 +136,7 @@ def with_version(committed: Sequence[Run], version: int) -> list[Run]:
     return known.runs()[-VERSION_RUNS_MAX:]
 
 
-@dataclass(slots=True)
+@word
 class Chunk:
     """A stretch of a queue's stored messages: sizes and age without the messages. Sequences may be missing in it."""
 
@@ -148,7 +149,7 @@ class Chunk:
     """A group that was known to wait for some of it; only a hint of where to look first."""
 
 
-@dataclass(slots=True)
+@word
 class StoredQueue(_OnFirstUse):
     queue_id: int
     name: str
@@ -193,7 +194,7 @@ class StoredQueue(_OnFirstUse):
     }
 
 
-@dataclass(slots=True)
+@word
 class StoredState:
     queues: dict[int, StoredQueue] = field(default_factory=dict)
     """By queue_id, deleted ones with dead letters included."""
@@ -235,7 +236,7 @@ SLICE_BYTES_LEAST = 1_024
 """What a slice counts as, however small: it takes as long as so many bytes in large ones."""
 
 
-@dataclass(slots=True)
+@word
 class Slice:
     """Consecutive messages read back: sequences first_sequence … first_sequence + rows.count - 1."""
 
@@ -250,7 +251,7 @@ class Slice:
         return size if size > SLICE_BYTES_LEAST else SLICE_BYTES_LEAST
 
 
-@dataclass(slots=True)
+@word
 class DeadLetter:
     """A dead letter with its whole message."""
 
@@ -298,7 +299,7 @@ class DeadPageWanted:
     """(facts, name of the queue it died in) -> whether the letter is wanted; its row is read only then."""
 
 
-@dataclass(slots=True)
+@word
 class DeadPage:
     """A stretch of the DLQ. Letters that cannot be read are stepped over and named."""
 

@@ -11,14 +11,12 @@ from vibemq.model.effects import (
     ConsumerFigures,
     CursorInfo,
     Extent,
-    GroupInfo,
     HeldMessage,
     Kept,
     MessageFacts,
     Movable,
     QueueDepth,
     QueueHead,
-    QueueInfo,
     Reach,
     Reply,
     Span,
@@ -28,6 +26,7 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import Plan
 from vibemq.model.rows import LargeRow
 from vibemq.model.runs import Run
+from vibemq.model.shared.queue_info import GroupInfo, QueueInfo
 from vibemq.model.stored import DeadPage, DeadPageWanted
 from vibemq.storage.interface import IStorageProvider
 

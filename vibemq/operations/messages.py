@@ -8,9 +8,9 @@ from typing import Any
 from vibemq.errors import InvalidOptions
 from vibemq.model.commands import ReplayDead
 from vibemq.model.dead.fingerprint import fingerprint, fingerprint_text
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.jobs.job import JobStep
 from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
-from vibemq.model.records import MessageExtra
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, with_headers
 from vibemq.model.stored import DeadLetter
 

@@ -22,7 +22,7 @@ from anyio.abc import TaskGroup
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
 from vibemq.errors import ConfigInvalid, StorageError, StorageFailed, StorageFenced
 from vibemq.model.arguments import check_text, misfit
-from vibemq.model.effects import QueueInfo
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.operations import Caller
 from vibemq.server.around.arguments import check_broker_arguments
 from vibemq.server.assembly import Assembly, Owner, assemble

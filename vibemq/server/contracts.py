@@ -10,9 +10,10 @@ from vibemq.engine.settings import EngineSettings
 from vibemq.engine.views import Survey
 from vibemq.errors import StorageFull
 from vibemq.model.commands import Command
-from vibemq.model.effects import Effect, Outcome, Payment, QueueDepth, QueueInfo
+from vibemq.model.effects import Effect, Outcome, Payment, QueueDepth
 from vibemq.model.options import QueueOptions
 from vibemq.model.runs import Run
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.model.stored import StoredState
 
 

@@ -29,7 +29,7 @@ from vibemq.client.publishing.receipts import receipt
 from vibemq.client.queues import Difference, OnConflict
 from vibemq.errors import NotConnected, VibeMQError
 from vibemq.model.arguments import check_flag
-from vibemq.model.effects import QueueInfo
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.sync.blocking import Blocking
 from vibemq.sync.loop_thread import CLOSED, Answer, LoopThread
 from vibemq.sync.open_client import OpenClient

@@ -16,8 +16,8 @@ from vibemq.client.message import DONE, Delivery, Done, Settler
 from vibemq.client.receiving.options import check_wait
 from vibemq.client.settlements import BACKOFF
 from vibemq.errors import LocalProtocolError, VibeMQError
-from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run
+from vibemq.model.shared.settlement import Settlement
 from vibemq.sync.blocking import BLOCKING, Blocking
 from vibemq.sync.loop_thread import LoopThread
 

@@ -5,6 +5,7 @@ from random import Random
 
 from vibemq.model.access import ResourceKind, Rule
 from vibemq.model.accounts import StoredToken, StoredUser
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import Durability, QueueOptions, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -23,7 +24,6 @@ from vibemq.model.records import (
     GroupOwned,
     GroupRenamed,
     HandedOut,
-    MessageExtra,
     MessagesAdded,
     Plan,
     PlanMade,

@@ -21,8 +21,8 @@ from vibemq.model.commands import (
     Subscribe,
 )
 from vibemq.model.effects import Deliver, Outcome, Reply
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, QueueOptions
-from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows, pack_row
 
 ROWS = Rows.of([pack_row("m", b"x")] * 20)

@@ -31,8 +31,9 @@ from vibemq.model.commands import (
     StartAt,
 )
 from vibemq.model.effects import Counted, CursorInfo, Decided, Rejected
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
-from vibemq.model.records import CursorChanged, MessageExtra, Settled
+from vibemq.model.records import CursorChanged, Settled
 from vibemq.model.runs import Run
 from vibemq.storage.state.liveness import is_alive
 from vibemq.storage.state.reducer import apply

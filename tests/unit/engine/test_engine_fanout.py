@@ -5,9 +5,9 @@ import pytest
 from tests.simulation.engine_driver import Driver
 from vibemq.errors import GroupFenced, GroupNotFound, InvalidOptions
 from vibemq.model.commands import CreateQueue, DeleteGroup, DescribeQueue, SeekGroup, Settlement, StartAt, Unsubscribe
-from vibemq.model.effects import GroupInfo
 from vibemq.model.options import DeliveryMode, QueueOptions, Retention
 from vibemq.model.records import GroupCreated, GroupDeleted, GroupMoved, GroupRenamed
+from vibemq.model.shared.queue_info import GroupInfo
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from vibemq.errors import InvalidQueueName, QueueNotFound, StorageFull
 from vibemq.model.commands import Publish, PurgeQueue, SetCapacity, StartAt, Subscribe
 from vibemq.model.effects import Counted, Incomplete, Outcome, Published
 from vibemq.model.extras.dedup_table import DedupTable
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import Durability, QueueOptions
-from vibemq.model.records import MessageExtra, MessagesAdded
+from vibemq.model.records import MessagesAdded
 
 
 def test_sequences_count_from_one_and_go_on() -> None:

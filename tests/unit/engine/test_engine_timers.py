@@ -8,9 +8,10 @@ import pytest
 from bench.guard.counting import instructions
 from tests.simulation.engine_driver import Driver, rows_of, sequences
 from vibemq.model import commands as ask
-from vibemq.model.effects import Deliver, GroupInfo, Outcome
+from vibemq.model.effects import Deliver, Outcome
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import Overflow, Retention
-from vibemq.model.records import MessageExtra
+from vibemq.model.shared.queue_info import GroupInfo
 
 MANY = 1_500
 INSTRUCTIONS_MAX = 160_000

@@ -19,10 +19,10 @@ from vibemq.model.commands import (
     Stage,
 )
 from vibemq.model.effects import Counted, Decided
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import (
     Dropped,
-    MessageExtra,
     MessagesAdded,
     QueueDeleted,
     StageMoved,

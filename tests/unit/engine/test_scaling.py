@@ -21,9 +21,10 @@ from vibemq.errors import QueueNotFound, StorageFull
 from vibemq.model import commands as ask
 from vibemq.model.commands import Settlement
 from vibemq.model.effects import Deliver, Incomplete, Outcome, Reply
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, JobStep
 from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, Retention
-from vibemq.model.records import MessageExtra, UserRemoved, tag_of
+from vibemq.model.records import UserRemoved, tag_of
 from vibemq.model.selector import Selector
 
 SUBSCRIBER, OPERATOR = 902, 9

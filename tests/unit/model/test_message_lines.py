@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.errors import InvalidPayload
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.message_lines import message_line, read_message_line
-from vibemq.model.records import MessageExtra
 from vibemq.model.rows import pack_row
 
 texts = st.text(max_size=20).map(str.encode) | st.binary(max_size=20)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.records import MessageExtra
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.staged_batch import pack_staged_batch, unpack_staged_batch
 

@@ -11,7 +11,8 @@ import pytest
 from tests.simulation.engine_driver import Driver, DriverSession, rows_of
 from vibemq.errors import StorageDamaged, StorageError, StorageFull
 from vibemq.model.commands import Command, DecideTransaction, Stage
-from vibemq.model.records import MessageExtra, MessagesAdded
+from vibemq.model.extras.message_extra import MessageExtra
+from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice
 from vibemq.operations.transactions import Transactions

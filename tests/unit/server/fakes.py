@@ -6,10 +6,11 @@ from pathlib import Path
 
 from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
 from vibemq.model.commands import Command
-from vibemq.model.effects import Effect, Outcome, Payment, QueueInfo, Reply
+from vibemq.model.effects import Effect, Outcome, Payment, Reply
 from vibemq.model.records import MessagesAdded, Record
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.model.stored import DeadLetter, Slice, StoredState
 from vibemq.storage.interface import Problem, StorageStats
 

@@ -18,9 +18,10 @@ from vibemq.errors import VibeMQError
 from vibemq.model import commands as ask
 from vibemq.model.commands import Command, Settlement, StartAt
 from vibemq.model.effects import CursorInfo, Effect, Outcome, Reply
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.jobs.job import JobKind, JobPlan, JobStep
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions
-from vibemq.model.records import MessageExtra, Record, UserRemoved, tag_of
+from vibemq.model.records import Record, UserRemoved, tag_of
 from vibemq.model.selector import Selector
 from vibemq.server.clock import Clock
 from vibemq.server.commit.committer import Committer

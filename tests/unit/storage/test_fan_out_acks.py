@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, QueueOptions
-from vibemq.model.records import GroupCreated, HandedOut, MessageExtra, MessagesAdded, QueueCreated, Record, Settled
+from vibemq.model.records import GroupCreated, HandedOut, MessagesAdded, QueueCreated, Record, Settled
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import RunSet, runs_of
 from vibemq.model.stored import StoredGroup, StoredState

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from vibemq.client.message import Delivery
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.settlements import SettlementBuffer
-from vibemq.model.commands import Settlement
 from vibemq.model.runs import Run, RunSet, run_count, runs_of
+from vibemq.model.shared.settlement import Settlement
 from vibemq.protocols.native.codec.extensions import DeliverMany
 
 

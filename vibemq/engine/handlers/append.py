@@ -17,9 +17,10 @@ from vibemq.engine.queue.queue import NO_HOLES, NO_UNSEEN, Added, Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.extras.columns import ExtraColumns, columns_of, moved
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.instants import Values
 from vibemq.model.options import Durability, Overflow
-from vibemq.model.records import Dropped, Extras, Reason, StageMoved
+from vibemq.model.records import Dropped, Reason, StageMoved
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet, run_count, runs_of
 

@@ -31,9 +31,10 @@ from vibemq.engine.step import Step
 from vibemq.engine.views import group_info, head_from
 from vibemq.errors import GroupFenced, GroupNotFound, InvalidOptions, VibeMQError
 from vibemq.model.commands import DeleteGroup, FilterGroup, SeekGroup
-from vibemq.model.effects import ConsumerEnded, CursorInfo, GroupInfo
+from vibemq.model.effects import ConsumerEnded, CursorInfo
 from vibemq.model.runs import END
 from vibemq.model.selector import Selector
+from vibemq.model.shared.queue_info import GroupInfo
 
 _RETIRED_PER_UNIT = 8
 """Consumers that are handed nothing more, for the cost of one run."""

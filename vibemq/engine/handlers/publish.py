@@ -26,8 +26,8 @@ from vibemq.errors import Blocked, InvalidOptions, QueueFull, QueueNotFound, Vib
 from vibemq.model.commands import Pressure, Publish
 from vibemq.model.effects import Published, Reply
 from vibemq.model.extras.columns import columns_of
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.options import Durability, Overflow
-from vibemq.model.records import Extras
 from vibemq.model.rows import Rows
 from vibemq.model.runs import RunSet
 

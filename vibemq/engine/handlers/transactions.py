@@ -31,16 +31,9 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import Counted, Decided, Published
 from vibemq.model.extras.columns import columns_of
+from vibemq.model.extras.message_extra import Extras, MessageExtra
 from vibemq.model.options import Durability, QueueOptions
-from vibemq.model.records import (
-    APPLICATION_BYTES_MAX,
-    Dropped,
-    Extras,
-    MessageExtra,
-    Reason,
-    TransactionDecided,
-    TransactionsForgotten,
-)
+from vibemq.model.records import APPLICATION_BYTES_MAX, Dropped, Reason, TransactionDecided, TransactionsForgotten
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.runs import Run, run_count
 from vibemq.model.staged_batch import pack_staged_batch

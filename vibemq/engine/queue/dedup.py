@@ -7,8 +7,8 @@ from itertools import islice
 
 from vibemq.model.extras.columns import columns_of
 from vibemq.model.extras.dedup_table import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, DedupTable, remembered
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.options import DEDUP_IDS_MAX
-from vibemq.model.records import Extras
 
 _PRUNED_TOGETHER = 2_000
 

@@ -8,7 +8,7 @@ from vibemq.errors import NoReply, RateLimited, VibeMQError
 from vibemq.model.commands import Publish, Requester
 from vibemq.model.effects import Responded
 from vibemq.model.extras.columns import ExtraColumns
-from vibemq.model.records import Extras
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.runs import END
 
 _ONE = range(1)

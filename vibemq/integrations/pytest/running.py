@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from vibemq import Broker
 from vibemq.config import Http, Limits, Listener, Settings, StorageChoice
 from vibemq.integrations.pytest.clock import BrokerClock, MovableTime
-from vibemq.model.effects import QueueInfo
+from vibemq.model.shared.queue_info import QueueInfo
 
 R = TypeVar("R")
 

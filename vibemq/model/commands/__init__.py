@@ -10,7 +10,6 @@ from vibemq.model.commands.consumers import (
     SetFlow,
     SetShare,
     Settle,
-    Settlement,
     SharedCapacity,
     StartAt,
     Subscribe,
@@ -70,6 +69,7 @@ from vibemq.model.commands.transactions import (
     MoveStaged,
     Stage,
 )
+from vibemq.model.shared.settlement import Settlement
 
 __all__ = [
     "AdvanceJob",

@@ -9,16 +9,8 @@ from vibemq.model.commands.queues import QueueName
 from vibemq.model.options import DeliveryMode
 from vibemq.model.runs import Run
 from vibemq.model.selector import Selector
-
-
-class Settlement(IntEnum):
-    ACK = 0
-    RETRY = 1
-    """A failed delivery: counted, handed out again after a delay, dead-lettered after `max_attempts`."""
-    RELEASE = 2
-    """Given back unharmed: no attempt counted, back at its place at the head at once."""
-    REJECT = 3
-    """Straight to the DLQ (dropped and counted when the queue has none)."""
+from vibemq.model.shared.settlement import Settlement
+from vibemq.model.shared.word import word
 
 
 class StartAt(IntEnum):
@@ -43,7 +35,7 @@ class SharedCapacity:
     """Most unsettled bytes; may be overshot by one message. 0 = no limit, None = what the share has."""
 
 
-@dataclass(slots=True)
+@word
 class Subscribe:
     session: int
     token: Any
@@ -79,7 +71,7 @@ class Subscribe:
     each message is for one of them."""
 
 
-@dataclass(slots=True)
+@word
 class Unsubscribe:
     """No more hand-outs; what the consumer holds stays its own until settled or the session ends."""
 
@@ -88,7 +80,7 @@ class Unsubscribe:
     consumer: int
 
 
-@dataclass(slots=True)
+@word
 class SetCapacity:
     session: int
     token: Any
@@ -99,7 +91,7 @@ class SetCapacity:
     add_credit: int = 0
 
 
-@dataclass(slots=True)
+@word
 class SetShare:
     """The capacity that consumers of the session share, from now on. New limits count for what is held already, of
     which nothing is taken back."""
@@ -112,7 +104,7 @@ class SetShare:
     capacity_bytes: int = 0
 
 
-@dataclass(slots=True)
+@word
 class SetFlow:
     """The server says whether the session's outgoing buffer has room; closed sessions are skipped by dispatch."""
 
@@ -120,7 +112,7 @@ class SetFlow:
     open: bool
 
 
-@dataclass(slots=True)
+@word
 class Settle:
     """Only the holder settles; sequences that this consumer does not hold are counted. Reply: `SettledRuns`."""
 
@@ -135,7 +127,7 @@ class Settle:
     """Error text, kept with the message and in its dead letter."""
 
 
-@dataclass(slots=True)
+@word
 class Extend:
     """Move the deadline of held messages to now + ack_timeout_ms (None = the consumer's own timeout). Reply:
     `SettledRuns`."""

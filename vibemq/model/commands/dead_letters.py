@@ -1,15 +1,15 @@
 """Dead letters, and the jobs that deal with many of them."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from vibemq.model.commands.queues import QueueName
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.jobs.job import JobPlan, JobState, JobStep
-from vibemq.model.records import Extras
 from vibemq.model.rows import Rows
+from vibemq.model.shared.word import word
 
 
-@dataclass(slots=True)
+@word
 class ReplayDead:
     """Put dead letters back. The server has read them from storage and prepared their rows.
 
@@ -35,7 +35,7 @@ class ReplayDead:
     """Only count them."""
 
 
-@dataclass(slots=True)
+@word
 class PurgeDead:
     """Reply: `Counted`."""
 
@@ -50,7 +50,7 @@ class PurgeDead:
     """As in `ReplayDead`."""
 
 
-@dataclass(slots=True)
+@word
 class StartJob:
     """Reply: the `StoredJob`, durable; that of an earlier request when both have the same key and are the same."""
 
@@ -64,7 +64,7 @@ class StartJob:
     """When the user was made: an older job with the same key is somebody else's."""
 
 
-@dataclass(slots=True)
+@word
 class ChangeJob:
     """Reply: the `StoredJob` as it is now, durable."""
 
@@ -84,7 +84,7 @@ class ChangeJob:
     """Only say how the job would be."""
 
 
-@dataclass(slots=True)
+@word
 class AdvanceJob:
     """A step that moves no letter: none fitted, or they were copied. Reply: `JobStepped`."""
 

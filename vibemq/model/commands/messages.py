@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vibemq.model.commands.queues import QueueName
-from vibemq.model.records import Extras
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.rows import Rows
+from vibemq.model.shared.word import word
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Requester:
     timeout_ms: int
 
 
-@dataclass(slots=True)
+@word
 class Publish:
     """New messages for one queue, in order. The reply is `Published`."""
 
@@ -36,7 +37,7 @@ class Publish:
     """The one row is a request. It expires when its requester stops waiting."""
 
 
-@dataclass(slots=True)
+@word
 class GiveUp:
     """A session does not wait any more for the reply to one of its requests, which is taken out of its queue where it
     still waits there."""
@@ -46,7 +47,7 @@ class GiveUp:
     address: str
 
 
-@dataclass(slots=True)
+@word
 class Respond:
     """The reply to a request, from whichever session. Its sender is told whether somebody still waited for it."""
 

@@ -1,22 +1,23 @@
 """What is asked about queues and the messages that wait in them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any
 
-from vibemq.model.effects import QueueInfo
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.options import DeliveryMode, QueueOptions
-from vibemq.model.records import Extras
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
 from vibemq.model.selector import Selector
+from vibemq.model.shared.queue_info import QueueInfo
+from vibemq.model.shared.word import word
 
 QueueName = Annotated[str, "name of a queue"]
 """Every field of a command that names a queue is annotated so: before the command is carried out, the engine looks
 whether the queue has gone away or belongs to another connection (`vibemq.engine.departure`)."""
 
 
-@dataclass(slots=True)
+@word
 class CreateQueue:
     session: int
     token: Any
@@ -39,7 +40,7 @@ class CreateQueue:
     """Only check, and reply what the reply would be."""
 
 
-@dataclass(slots=True)
+@word
 class ChangeQueue:
     session: int
     token: Any
@@ -49,7 +50,7 @@ class ChangeQueue:
     """Only check, and reply what the reply would be."""
 
 
-@dataclass(slots=True)
+@word
 class DeleteQueue:
     """Deleting a missing queue succeeds."""
 
@@ -63,7 +64,7 @@ class DeleteQueue:
     that has most, and those that consumers hold. What only a log keeps does not count."""
 
 
-@dataclass(slots=True)
+@word
 class PurgeQueue:
     """Drop what waits (not what is in flight). Reply: `Counted`."""
 
@@ -77,7 +78,7 @@ class PurgeQueue:
     only a log keeps does not count."""
 
 
-@dataclass(slots=True)
+@word
 class RemoveMessages:
     """Drop waiting messages by sequence. Reply: `Counted`."""
 
@@ -91,7 +92,7 @@ class RemoveMessages:
     """Only check, and reply what the reply would be."""
 
 
-@dataclass(slots=True)
+@word
 class RemoveListed:
     """Drop the waiting ones of these messages, and say which they were. Reply: `Removed`."""
 
@@ -107,7 +108,7 @@ class RemoveListed:
     """The session on whose behalf the server asks: its exclusive queues are open to it. 0 = that of no connection."""
 
 
-@dataclass(slots=True)
+@word
 class DescribeQueue:
     """Reply: `QueueInfo`, or None for a missing queue."""
 
@@ -120,7 +121,7 @@ class DescribeQueue:
     """Groups described; the figures are of all."""
 
 
-@dataclass(slots=True)
+@word
 class ListQueues:
     """Reply: `QueuePage`, by name."""
 
@@ -142,7 +143,7 @@ class ListQueues:
     """What of a description may be told; None = all of it."""
 
 
-@dataclass(slots=True)
+@word
 class MoveMessages:
     """Waiting messages leave a queue and enter another in one batch. The server has read them. Reply: `Moved`."""
 
@@ -163,7 +164,7 @@ class MoveMessages:
     """As in `RemoveListed`."""
 
 
-@dataclass(slots=True)
+@word
 class ImportMessages:
     """Messages of a file, each of which enters the queue once however often it is sent. Reply: `Imported`, durable.
 

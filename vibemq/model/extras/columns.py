@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from operator import itemgetter
 
+from vibemq.model.extras.message_extra import Extras, MessageExtra
 from vibemq.model.instants import Values
-from vibemq.model.records import Extras, MessageExtra
 
 _NO_IDS: Sequence[bytes] = ()
 _ID_BYTES_MAX = 128

@@ -18,9 +18,9 @@ from vibemq.auth.policy import Policy
 from vibemq.errors import QueueNotFound
 from vibemq.model.dead.fingerprint import OTHER, fingerprint, sample_of
 from vibemq.model.dead.groups import DeadGroup, GroupKey, LetterStretch, joined
-from vibemq.model.effects import QueueInfo
 from vibemq.model.records import Reason
 from vibemq.model.rows import RowView
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.model.stored import DeadLetter
 from vibemq.operations.arguments import QueueName
 from vibemq.operations.contracts import EngineQuestions, InstantSource

@@ -22,9 +22,10 @@ from vibemq.model.commands import (
     SeekGroup,
     StartAt,
 )
-from vibemq.model.effects import CursorInfo, GroupInfo, Reach
+from vibemq.model.effects import CursorInfo, Reach
 from vibemq.model.runs import Run, run_count
 from vibemq.model.selector import Selector
+from vibemq.model.shared.queue_info import GroupInfo
 from vibemq.operations.arguments import page_size
 from vibemq.operations.contracts import CommandSession, EngineQuestions, StoreAccess
 from vibemq.operations.groups.arguments import (

@@ -12,8 +12,8 @@ from pydantic import Field
 from vibemq.errors import InvalidPayload, MessageTooLarge
 from vibemq.model.commands import ImportMessages
 from vibemq.model.effects import Imported
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.message_lines import read_message_line, read_message_row
-from vibemq.model.records import MessageExtra
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows
 from vibemq.operations.arguments import Whole
 from vibemq.operations.contracts import CommandSession, InstantSource, StoreAccess

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Protocol
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from vibemq.errors import InvalidMessage, InvalidOptions
-from vibemq.model.effects import QueueInfo
 from vibemq.model.options import DeliveryMode, Durability, LostConnection, QueueOptions, enum_of
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.protocols.session import SessionContext
 
 GROUP_UNITS_MAX = 256

@@ -19,8 +19,8 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import Published
 from vibemq.model.extras.columns import columns_of
+from vibemq.model.extras.message_extra import Extras, MessageExtra
 from vibemq.model.options import PRIORITY_MAX, Priority, check_queue_name
-from vibemq.model.records import Extras, MessageExtra
 from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import END
 from vibemq.protocols.native.codec import extensions

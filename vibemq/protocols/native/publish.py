@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from vibemq.errors import InvalidMessage, InvalidQueueName, RemoteProtocolError, VibeMQError
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import check_queue_name
-from vibemq.model.records import MessageExtra
 from vibemq.model.rows import Rows
 from vibemq.protocols.native.codec.headers import NO_HEADERS, HeaderReader, Meaning
 from vibemq.protocols.native.codec.json_check import VALUES_AT_ONCE, JsonCheck, values_in

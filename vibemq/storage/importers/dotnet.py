@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vibemq.errors import ConfigInvalid, QueueExists, VibeMQError
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import check_queue_name
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -29,7 +30,6 @@ from vibemq.model.records import (
     DeadFacts,
     DeadLettered,
     GroupCreated,
-    MessageExtra,
     MessagesAdded,
     QueueCreated,
     Record,

@@ -17,7 +17,7 @@ from vibemq.model.commands import (
     Subscribe,
 )
 from vibemq.model.effects import Deliver, Published, Responded, Subscribed
-from vibemq.model.records import MessageExtra
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.session import (

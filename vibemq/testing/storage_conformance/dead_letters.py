@@ -1,12 +1,12 @@
 """Dead letters: their messages, pages and filters, and what becomes of them."""
 
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.records import (
     ALL_GROUPS,
     DeadLettered,
     DeadRemoved,
     GroupCreated,
     HandedOut,
-    MessageExtra,
     MessagesAdded,
     QueueDeleted,
     Reason,

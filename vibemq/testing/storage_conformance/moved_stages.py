@@ -1,6 +1,7 @@
 """Messages of a stage enter a queue where they are."""
 
-from vibemq.model.records import Dropped, MessageExtra, MessagesAdded, QueueDeleted, Reason, Record, Settled, StageMoved
+from vibemq.model.extras.message_extra import MessageExtra
+from vibemq.model.records import Dropped, MessagesAdded, QueueDeleted, Reason, Record, Settled, StageMoved
 from vibemq.model.stored import Slice
 from vibemq.storage.interface import IStorageProvider, PicksRows
 from vibemq.testing.storage_conformance.records import ALL, NO_LIMIT, added, queue, sequences

@@ -2,12 +2,8 @@
 
 from collections.abc import Sequence
 
-from vibemq.model.records import (
-    HandedOut,
-    MessageExtra,
-    MessagesAdded,
-    Settled,
-)
+from vibemq.model.extras.message_extra import MessageExtra
+from vibemq.model.records import HandedOut, MessagesAdded, Settled
 from vibemq.model.rows import LargeRow, Rows, pack_row
 from vibemq.model.stored import Slice, StoredState
 from vibemq.storage.interface import IStorageProvider, PicksRows, PreparesRows

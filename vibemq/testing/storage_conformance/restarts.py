@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from vibemq.model.extras.dedup_table import remembered
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.records import (
     Attempts,
     CursorChanged,
@@ -17,7 +18,6 @@ from vibemq.model.records import (
     GroupMoved,
     GroupOwned,
     HandedOut,
-    MessageExtra,
     MessagesAdded,
     Plan,
     PlanMade,

@@ -13,7 +13,7 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from vibemq.model.effects import QueueInfo
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.operations.reading.instants import with_instants
 from vibemq.web.api.contract import JSON, Exchange
 from vibemq.web.api.cursors import CursorSeal

@@ -25,8 +25,8 @@ from vibemq.model.commands import (
     Subscribe,
 )
 from vibemq.model.effects import Counted, Deliver, Published, Reply, Subscribed
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
-from vibemq.model.records import MessageExtra
 
 UNTOLD = "nothing yet"
 

@@ -8,8 +8,9 @@ from tests.simulation.engine_driver import Driver, rows_of, sequences
 from vibemq.errors import StorageFull
 from vibemq.model.commands import CreateQueue, DeleteQueue, Publish, PurgeQueue
 from vibemq.model.effects import Published, Reply
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import Durability, Overflow, QueueOptions
-from vibemq.model.records import Dropped, MessageExtra, MessagesAdded, QueueCreated
+from vibemq.model.records import Dropped, MessagesAdded, QueueCreated
 
 TRANSIENT = QueueOptions(durability=Durability.TRANSIENT)
 

@@ -43,10 +43,11 @@ from vibemq.model.commands import (
     Settlement,
     StartAt,
 )
-from vibemq.model.effects import Counted, CursorInfo, GroupInfo, Replayed, Reply, Tried, TriedCount
+from vibemq.model.effects import Counted, CursorInfo, Replayed, Reply, Tried, TriedCount
 from vibemq.model.jobs.job import JobState
 from vibemq.model.options import NUMBER_MAX, DeliveryMode, QueueOptions
 from vibemq.model.selector import Selector
+from vibemq.model.shared.queue_info import GroupInfo
 
 EVEN = Selector.parse("n % 2 == 0")
 

@@ -19,10 +19,11 @@ from vibemq.model.commands import (
     StartAt,
     Unsubscribe,
 )
-from vibemq.model.effects import Classify, GroupInfo
+from vibemq.model.effects import Classify
 from vibemq.model.options import DeliveryMode, QueueOptions
 from vibemq.model.records import GroupFiltered
 from vibemq.model.selector import Selector
+from vibemq.model.shared.queue_info import GroupInfo
 
 EVEN, ODD, THIRD, NONE = (Selector.parse(text) for text in ("n % 2 == 0", "n % 2 == 1", "n % 3 == 0", "missing"))
 FAN_OUT = QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK)

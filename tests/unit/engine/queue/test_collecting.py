@@ -13,8 +13,8 @@ from vibemq.engine.queue import queue as queue_module
 from vibemq.engine.queue.queue import Queue
 from vibemq.model import commands as ask
 from vibemq.model.commands import Settlement, StartAt
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, Retention
-from vibemq.model.records import MessageExtra
 
 FAR = 1 << 40
 N = 600

@@ -8,8 +8,9 @@ from tests.simulation.engine_driver import Driver
 from vibemq.engine.queue.group import _NOTHING_COUNTED
 from vibemq.engine.queue.queue import Queue
 from vibemq.model.commands import Publish, Unsubscribe
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, QueueOptions
-from vibemq.model.records import MessageExtra, MessagesAdded
+from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import Rows
 
 MINUTE_MS = 60_000

@@ -12,8 +12,8 @@ from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.queue.tail import GAPS_MAX, Tail
 from vibemq.model import commands as ask
 from vibemq.model.effects import Deliver, Outcome
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, Overflow
-from vibemq.model.records import MessageExtra
 
 
 class Reader:

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.model.extras.columns import ExtraColumns, columns_of, each_of
-from vibemq.model.records import MessageExtra
+from vibemq.model.extras.message_extra import MessageExtra
 
 instants = st.integers(0, 3)
 extras = st.builds(MessageExtra, st.integers(0, 2), instants, instants, st.sampled_from([b"", b"a", b"b"]))

@@ -6,7 +6,7 @@ import pytest
 
 from vibemq.errors import InvalidMessage, RemoteProtocolError
 from vibemq.model.commands import Settlement
-from vibemq.model.records import MessageExtra
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.native.codec.compression import Compression

@@ -6,8 +6,9 @@ import pytest
 from tests.unit.protocols.native.native_peer import Peer, admin, bulk, frame, plain
 from vibemq.errors import QueueExists, QueueNotFound
 from vibemq.model import commands as c
-from vibemq.model.effects import Counted, GroupInfo, QueueInfo, QueuePage
+from vibemq.model.effects import Counted, QueuePage
 from vibemq.model.options import Overflow, QueueOptions
+from vibemq.model.shared.queue_info import GroupInfo, QueueInfo
 from vibemq.protocols.native.codec.wire import CommandType as T
 from vibemq.protocols.native.codec.wire import WireMessage
 from vibemq.protocols.session import OperationRequest

@@ -8,7 +8,7 @@ from tests.unit.protocols.native.native_peer import Peer, ValuesRead, bulk, fram
 from vibemq.errors import Blocked, NotAuthorized, QueueFull, RemoteProtocolError
 from vibemq.model import commands as c
 from vibemq.model.effects import Published, Reply
-from vibemq.model.records import MessageExtra
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.protocols.native.codec import extensions, json_check
 from vibemq.protocols.native.codec.compression import Compression

@@ -8,7 +8,7 @@ from tests.unit.protocols.native.native_peer import ALL, Peer, bulk, frame
 from vibemq.errors import NoReply, QueueFull
 from vibemq.model import commands as c
 from vibemq.model.effects import Published, Reply, Responded
-from vibemq.model.records import MessageExtra
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.frames import encode_frame

@@ -7,6 +7,7 @@ import pytest
 
 from vibemq.model.extras.columns import ExtraColumns
 from vibemq.model.extras.dedup_table import remembered
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobStarted
 from vibemq.model.options import Durability, QueueOptions, Retention
@@ -20,7 +21,6 @@ from vibemq.model.records import (
     GroupCreated,
     GroupMoved,
     HandedOut,
-    MessageExtra,
     MessagesAdded,
     QueueChanged,
     QueueCreated,

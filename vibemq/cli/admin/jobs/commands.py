@@ -1,10 +1,9 @@
 """`vibemq-admin job`: work that the broker does by itself, such as replays of dead letters."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
 from vibemq.cli.admin.jobs.following import follow as follow_job
 from vibemq.cli.admin.jobs.following import require_done
@@ -12,6 +11,9 @@ from vibemq.cli.admin.jobs.results import save_result
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes
 from vibemq.cli.online import ask, ask_all
 from vibemq.cli.output import Output, facts, instant_text, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 app = typer.Typer(help="Jobs of a running broker: replay, purge and export of dead letters.", no_args_is_help=True)
 
@@ -161,7 +163,7 @@ def _emit_changed(job: dict[str, Any], *, json: bool) -> None:
     _emit(job, json=json)
 
 
-def _sheet(job: dict[str, Any]) -> RenderableType:
+def _sheet(job: dict[str, Any]) -> "RenderableType":
     filters = ", ".join(f"{name}={value}" for name, value in job["filter"].items()) or "all dead letters"
     of = "" if job["selected"] is None else f" of {job['selected']:,}"
     rows: list[tuple[str, str]] = [

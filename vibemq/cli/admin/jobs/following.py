@@ -7,7 +7,6 @@ import sys
 from typing import Any
 
 import anyio
-from rich.prompt import Prompt
 
 from vibemq.cli.exits import PartlyDone
 from vibemq.cli.online import ask, call
@@ -66,6 +65,8 @@ def _interrupted(url: str, timeout: float, job: dict[str, Any], out: Output) -> 
             file=sys.stderr,
         )
         return
+    from rich.prompt import Prompt
+
     answer = Prompt.ask(
         f"Job {number} runs in the broker ({_progress(job)}). Leave it running, pause it, or cancel it?",
         choices=["leave", "pause", "cancel"],

@@ -16,8 +16,8 @@ import orjson
 from vibemq.cli.exits import CommandFailed, ExitCode
 from vibemq.cli.progress import Tracker
 from vibemq.errors import InvalidPayload
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.message_lines import read_message_line
-from vibemq.model.records import MessageExtra
 
 VERSION = 1
 VERSION_KEY = "vibemq_export"

@@ -3,7 +3,6 @@
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
 
 from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, queue_names
@@ -19,6 +18,8 @@ RANGES = ("15m", "6h", "48h")
 def overview(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Json = False) -> None:
     """Show whether all is well, what waits, and how fast messages come and go."""
     found = ask(url, timeout, "broker.overview")
+    from rich.console import Group
+
     Output(json=json).emit(found, Group(*_overview(found)))
 
 

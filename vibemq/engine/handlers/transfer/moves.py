@@ -20,8 +20,9 @@ from vibemq.engine.step import Step, heavy
 from vibemq.errors import InvalidOptions
 from vibemq.model.commands import MoveMessages, Pressure
 from vibemq.model.effects import Moved
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import Durability
-from vibemq.model.records import Dropped, MessageExtra, Reason
+from vibemq.model.records import Dropped, Reason
 from vibemq.model.runs import END, Run, RunSet, run_count, runs_of
 
 

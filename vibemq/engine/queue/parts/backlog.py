@@ -9,8 +9,8 @@ from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.sizes import Sizes
 from vibemq.engine.queue.walk import Count, Trim
 from vibemq.engine.waiting import Waiting
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.options import QueueOptions
-from vibemq.model.records import Extras
 from vibemq.model.rows import Rows
 from vibemq.model.runs import END, RunSet
 

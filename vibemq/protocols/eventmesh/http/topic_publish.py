@@ -6,7 +6,7 @@ from typing import Any
 from vibemq.errors import QueueNotFound, VibeMQError
 from vibemq.model.commands import CreateQueue, Publish, Requester
 from vibemq.model.effects import Published
-from vibemq.model.records import Extras
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.rows import Rows
 from vibemq.protocols.eventmesh.http.publishing import Messages, check_size
 from vibemq.protocols.eventmesh.http.state import HttpState

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from vibemq.errors import InvalidMessage
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import check_queue_name
-from vibemq.model.records import MessageExtra
 from vibemq.model.rows import pack_row
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter

@@ -8,7 +8,7 @@ from typing import Any
 from vibemq.errors import InvalidMessage, NoReply, QueueNotFound, VibeMQError
 from vibemq.model.commands import Publish, Requester, Respond
 from vibemq.model.effects import Published
-from vibemq.model.records import MessageExtra
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, add_headers
 from vibemq.protocols.eventmesh.messages import forms, names
 from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, JsonSplitter

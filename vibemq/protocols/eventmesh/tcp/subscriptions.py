@@ -16,9 +16,10 @@ from typing import Any
 
 from vibemq.errors import InvalidMessage, NotAuthorized, VibeMQError
 from vibemq.model.commands import DescribeQueue, SetCapacity, SharedCapacity, StartAt, Subscribe, Unsubscribe
-from vibemq.model.effects import QueueInfo, Subscribed
+from vibemq.model.effects import Subscribed
 from vibemq.model.options import check_queue_name
 from vibemq.model.runs import END
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.protocols.base_session import emptied
 from vibemq.protocols.eventmesh.messages.recurring import Recurring
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect

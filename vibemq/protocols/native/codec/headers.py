@@ -7,8 +7,8 @@ themselves (`priority: high`, say).
 from dataclasses import dataclass
 
 from vibemq.errors import InvalidMessage
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import PRIORITY_MAX, Priority
-from vibemq.model.records import MessageExtra
 
 NO_HEADERS = b"\0\0"
 

@@ -20,8 +20,8 @@ from typing import Any
 import orjson
 
 from vibemq.errors import InvalidOptions
-from vibemq.model.effects import QueueInfo
 from vibemq.model.options import DeliveryMode, Overflow, QueueOptions, enum_of
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.protocols.native.codec.json_check import small_object
 from vibemq.protocols.native.codec.timespan import TIMESPAN_MS_MAX, format_timespan, parse_timespan
 

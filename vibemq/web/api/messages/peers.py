@@ -8,7 +8,7 @@ from vibemq.errors import ConnectionLimit, VibeMQError
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command, Publish
 from vibemq.model.effects import Published
-from vibemq.model.records import Extras
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.rows import Rows
 from vibemq.protocols.session import SessionContext
 from vibemq.web.api.messages.leases import PrincipalKey, key_of

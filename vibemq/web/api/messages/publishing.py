@@ -16,8 +16,8 @@ import orjson
 
 from vibemq.errors import InvalidMessage, InvalidPayload, MessageTooLarge, VibeMQError
 from vibemq.model.effects import Published
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import PRIORITY_MAX, Priority
-from vibemq.model.records import MessageExtra
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, pack_row
 from vibemq.operations.reading import instants
 from vibemq.web.api.guardrails.json_shapes import LISTS_MARKS_MAX, check_shape

@@ -15,7 +15,7 @@ from vibemq.cli.admin.transfer.export_file import ExportFile, ImportLine
 from vibemq.cli.admin.transfer.import_command import Import
 from vibemq.client import Client
 from vibemq.errors import Blocked, InvalidPayload
-from vibemq.model.records import MessageExtra
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import pack_row
 
 pytestmark = pytest.mark.anyio

@@ -21,8 +21,9 @@ from vibemq.model.commands import (
     SetPressure,
 )
 from vibemq.model.effects import Imported
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, Durability, Overflow
-from vibemq.model.records import MessageExtra, MessagesAdded
+from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import Rows
 
 FILE = [b"row %d" % number for number in range(30)]

@@ -21,8 +21,9 @@ from vibemq.model.commands import (
     StartAt,
 )
 from vibemq.model.effects import Moved
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, Durability, Overflow, Retention
-from vibemq.model.records import MessageExtra, MessagesAdded
+from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import Rows
 
 

@@ -4,8 +4,8 @@ import orjson
 import pytest
 
 from vibemq.errors import InvalidOptions
-from vibemq.model.effects import QueueInfo
 from vibemq.model.options import NUMBER_MAX, UNLIMITED_ATTEMPTS, DeliveryMode, Durability, Overflow, QueueOptions
+from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.protocols.native.codec.options import options_of, queue_info_json
 from vibemq.protocols.native.codec.timespan import format_timespan, parse_timespan
 

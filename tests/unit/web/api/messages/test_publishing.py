@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.steps import result_of
 from vibemq.errors import InvalidPayload, VibeMQError
 from vibemq.model.effects import Published
-from vibemq.model.records import MessageExtra
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import RowView
 from vibemq.web.api.messages import publishing
 from vibemq.web.api.messages.publishing import (

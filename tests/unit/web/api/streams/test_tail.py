@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.model.effects import QueueHead
-from vibemq.model.records import MessageExtra, MessagesAdded, StageMoved
+from vibemq.model.extras.message_extra import MessageExtra
+from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.model.rows import Rows, pack_row
 from vibemq.web.api.streams.tail import TailReader
 

@@ -26,11 +26,12 @@ JSON type or inconsistent; encoders raise LocalProtocolError for what does not f
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
+from vibemq.model.shared.word import word
 from vibemq.protocols.native.codec.extra_columns import EXTRAS_EXTENSION, WireColumns
 
 SETTLE_EXTENSION = "settle/1"
@@ -63,7 +64,7 @@ LONE_ROW = struct.Struct("!II")
 COLUMNS_FLAG = 2
 
 
-@dataclass(slots=True)
+@word
 class PublishMany:
     id: str
     queue: str
@@ -73,7 +74,7 @@ class PublishMany:
     """Index -> priority, ttl_ms, delay_ms, deliver_at, dedup_id, each optional; or the same by columns."""
 
 
-@dataclass(slots=True)
+@word
 class PublishManyAck:
     id: str
     queue: str
@@ -85,7 +86,7 @@ class PublishManyAck:
     """Index -> sequence of the message that is already there."""
 
 
-@dataclass(slots=True)
+@word
 class DeliverMany:
     id: str
     """The subscription's id."""
@@ -103,7 +104,7 @@ class DeliverMany:
     """Of a DeliverScattered, when its rows were published."""
 
 
-@dataclass(slots=True)
+@word
 class SettleMany:
     id: str
     queue: str
@@ -114,7 +115,7 @@ class SettleMany:
     runs: Sequence[Run]
 
 
-@dataclass(slots=True)
+@word
 class ExtendMany:
     id: str
     queue: str
@@ -122,7 +123,7 @@ class ExtendMany:
     runs: Sequence[Run]
 
 
-@dataclass(slots=True)
+@word
 class Flow:
     id: str
     queue: str
@@ -131,7 +132,7 @@ class Flow:
     add_credit: int
 
 
-@dataclass(slots=True)
+@word
 class StageFrame:
     id: str
     queue: str
@@ -141,7 +142,7 @@ class StageFrame:
     extras: dict[int, dict[str, Any]] | WireColumns | None = None
 
 
-@dataclass(slots=True)
+@word
 class SubscriptionEnded:
     id: str
     queue: str
@@ -149,7 +150,7 @@ class SubscriptionEnded:
     message: str
 
 
-@dataclass(slots=True)
+@word
 class RequestFrame:
     id: str
     queue: str
@@ -160,7 +161,7 @@ class RequestFrame:
     """priority; unchecked."""
 
 
-@dataclass(slots=True)
+@word
 class ResponseFrame:
     id: str
     """To the broker, of the frame; from it, of the Request."""
