@@ -1,6 +1,6 @@
 """The engine's answers; a session receives them when the durability of their outcome holds."""
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -12,11 +12,10 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.selector import Selector
 from vibemq.model.shared.queue_info import QueueInfo
-from vibemq.model.shared.word import word
 from vibemq.model.stored import Slice
 
 
-@word
+@dataclass(slots=True)
 class Published:
     """Result of `Publish`: what became of each row, by index."""
 
@@ -31,7 +30,7 @@ class Published:
     """Index -> sequence of the message that already carries its dedup_id."""
 
 
-@word
+@dataclass(slots=True)
 class Subscribed:
     queue: str
     group: str
@@ -40,26 +39,26 @@ class Subscribed:
     """Where a new group stood at this moment: deliveries of the backlog are below the queue's next sequence."""
 
 
-@word
+@dataclass(slots=True)
 class Counted:
     count: int
 
 
-@word
+@dataclass(slots=True)
 class Tried:
     """Of a dry run whose change has nothing to tell."""
 
     dry_run: bool = True
 
 
-@word
+@dataclass(slots=True)
 class TriedCount(Counted):
     """The same of one that counts."""
 
     dry_run: bool = True
 
 
-@word
+@dataclass(slots=True)
 class AccountsChanged:
     """Result of `ChangeAccounts`. When it could not be written, nothing of it is kept."""
 
@@ -67,7 +66,7 @@ class AccountsChanged:
     """Records."""
 
 
-@word
+@dataclass(slots=True)
 class SettledRuns:
     """Result of `Settle` and `Extend`: the runs that the consumer held until then. What else was asked for was settled
     before, was taken back when its time was over, or never was this consumer's."""
@@ -75,7 +74,7 @@ class SettledRuns:
     runs: list[Run]
 
 
-@word
+@dataclass(slots=True)
 class Removed:
     removed: list[Run]
     """Gone from every group where they waited."""
@@ -83,14 +82,14 @@ class Removed:
     """With a consumer or a cursor, which keeps them until they are settled; some may have waited for other groups."""
 
 
-@word
+@dataclass(slots=True)
 class Moved:
     count: int
     left: int
     """Messages that stay where they are, because the other queue has no room for them."""
 
 
-@word
+@dataclass(slots=True)
 class Imported:
     position: int
     """How many messages of the file are done with."""
@@ -100,14 +99,14 @@ class Imported:
     """Messages that were given and not taken, because the queue has no room."""
 
 
-@word
+@dataclass(slots=True)
 class Replayed:
     count: int
     left: int
     """Dead letters that stay where they are, because the queue has no room for them."""
 
 
-@word
+@dataclass(slots=True)
 class JobStepped:
     count: int
     """Letters that this step has done."""
@@ -117,7 +116,7 @@ class JobStepped:
     """As it is now."""
 
 
-@word
+@dataclass(slots=True)
 class CursorInfo:
     """A cursor as it is, for its owner and for operators."""
 
@@ -152,7 +151,7 @@ class CursorInfo:
     quarantined: list[Run] = field(default_factory=list)
 
 
-@word
+@dataclass(slots=True)
 class Rejected:
     rejected: int
     already: int
@@ -164,7 +163,7 @@ class Rejected:
     rejected nor quarantined before, as far as the group remembers it: until the hold of the acknowledgement is over."""
 
 
-@word
+@dataclass(slots=True)
 class Decided:
     duplicate: bool
     """Nothing was changed: this version or a later one was committed before."""
@@ -176,7 +175,7 @@ class Decided:
     """Its note."""
 
 
-@word
+@dataclass(slots=True)
 class Reach:
     """How far a reader may go."""
 
@@ -189,7 +188,7 @@ class Reach:
     """Whether it has only been looked up to `end`, and the reader may perhaps go further."""
 
 
-@word
+@dataclass(slots=True)
 class Span:
     """What a reader may be given of a range."""
 
@@ -206,7 +205,7 @@ class Span:
     quarantined: list[Run] = field(default_factory=list)
 
 
-@word
+@dataclass(slots=True)
 class Fetched:
     """Rows of a range, on their way to a reader."""
 
@@ -410,7 +409,7 @@ class ApplicationFigures(NamedTuple):
     stages: list[StageFigures]
 
 
-@word
+@dataclass(slots=True)
 class QueuePage:
     """Some of the queues, by name."""
 
@@ -421,7 +420,7 @@ class QueuePage:
     """The next page begins behind this name; None: there is nothing more."""
 
 
-@word
+@dataclass(slots=True)
 class Reply:
     """Answer to one command: a result from this module, None, or an error of the family."""
 
@@ -445,7 +444,7 @@ class StandingReply(Reply):
     __slots__ = ()
 
 
-@word
+@dataclass(slots=True)
 class Deliver:
     """Hand these sequences to the consumer, in this order. The server reads the rows from storage."""
 
@@ -464,7 +463,7 @@ class Deliver:
     """Failed attempts so far, for those that have any."""
 
 
-@word
+@dataclass(slots=True)
 class ConsumerEnded:
     """The subscription is over through no wish of its session."""
 
@@ -474,7 +473,7 @@ class ConsumerEnded:
     error: VibeMQError
 
 
-@word
+@dataclass(slots=True)
 class ConsumerLeft:
     """A consumer that its session had unsubscribed holds nothing any more."""
 
@@ -482,7 +481,7 @@ class ConsumerLeft:
     consumer: int
 
 
-@word
+@dataclass(slots=True)
 class Responded:
     """A request has come to its end."""
 
@@ -501,7 +500,7 @@ class Departure(StrEnum):
     EXCLUSIVE = "exclusive"
 
 
-@word
+@dataclass(slots=True)
 class QueueGone:
     """The broker has deleted a queue by itself; told to the server."""
 
@@ -510,7 +509,7 @@ class QueueGone:
     why: Departure
 
 
-@word
+@dataclass(slots=True)
 class Classify:
     """Which of these selectors match which of these messages? Asked of the server, which reads their headers, and
     answers each question once, with `Classified`. A message that is gone matches none."""
@@ -526,7 +525,7 @@ class Classify:
 Effect = Reply | Deliver | ConsumerEnded | ConsumerLeft | Responded | QueueGone | Classify
 
 
-@word
+@dataclass(slots=True)
 class Outcome:
     """What one engine step decided.
 

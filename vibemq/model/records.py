@@ -5,6 +5,7 @@ The engine makes them; storage applies them in order to a `StoredState` (see
 Instants are wall-clock milliseconds, never decreasing. Runs are inclusive `(first, last)` sequences.
 """
 
+from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 from typing import NamedTuple
@@ -15,7 +16,6 @@ from vibemq.model.jobs.job_records import JobRecord
 from vibemq.model.options import QueueOptions
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
-from vibemq.model.shared.word import word
 
 ALL_GROUPS = 0xFFFF_FFFF
 """In place of a group id: the fact holds for every group of the queue."""
@@ -125,7 +125,7 @@ def tag_of(position: str) -> str:
     return sha256(position.encode()).hexdigest()[:16]
 
 
-@word
+@dataclass(slots=True)
 class QueueCreated:
     queue_id: int
     name: str
@@ -135,27 +135,27 @@ class QueueCreated:
     """Random hex: tells a queue from a later one of the same name."""
 
 
-@word
+@dataclass(slots=True)
 class QueueChanged:
     queue_id: int
     options: QueueOptions
 
 
-@word
+@dataclass(slots=True)
 class QueueDeleted:
     """The queue, its groups and its waiting messages are gone; its dead letters stay until purged or replayed."""
 
     queue_id: int
 
 
-@word
+@dataclass(slots=True)
 class QueueAttended:
     """The queue has had a consumer: with `auto_delete` it goes when the last one has left, or at the next start."""
 
     queue_id: int
 
 
-@word
+@dataclass(slots=True)
 class GroupCreated:
     queue_id: int
     group_id: int
@@ -165,7 +165,7 @@ class GroupCreated:
     """First sequence this group has not seen."""
 
 
-@word
+@dataclass(slots=True)
 class GroupRenamed:
     """The group keeps its progress under another name (a fan-out queue's waiting group finds its subscriber)."""
 
@@ -175,13 +175,13 @@ class GroupRenamed:
     durable: bool
 
 
-@word
+@dataclass(slots=True)
 class GroupDeleted:
     queue_id: int
     group_id: int
 
 
-@word
+@dataclass(slots=True)
 class GroupMoved:
     """The group's cursor is set: everything below `head` is settled, nothing is pending, nothing above is taken.
 
@@ -194,7 +194,7 @@ class GroupMoved:
     epoch: int
 
 
-@word
+@dataclass(slots=True)
 class CursorChanged:
     """The group is a cursor, and this is what is known of it now."""
 
@@ -203,7 +203,7 @@ class CursorChanged:
     facts: CursorFacts
 
 
-@word
+@dataclass(slots=True)
 class PlanMade:
     """A batch of the cursor's reader has its end. The numbers of a group's plans ascend."""
 
@@ -213,7 +213,7 @@ class PlanMade:
     plan: Plan
 
 
-@word
+@dataclass(slots=True)
 class PlansForgotten:
     """Those below this number."""
 
@@ -222,7 +222,7 @@ class PlansForgotten:
     below: int
 
 
-@word
+@dataclass(slots=True)
 class GroupOwned:
     """A durable group belongs to this user from now on."""
 
@@ -231,7 +231,7 @@ class GroupOwned:
     owner: str
 
 
-@word
+@dataclass(slots=True)
 class GroupFiltered:
     """Of a durable group's messages, those that do not match are settled by themselves from now on."""
 
@@ -241,7 +241,7 @@ class GroupFiltered:
     """The text of a selector; "" = every message is the group's."""
 
 
-@word
+@dataclass(slots=True)
 class MessagesAdded:
     """Consecutive new messages; `extras` maps an index in `rows` to what is special about that message."""
 
@@ -254,7 +254,7 @@ class MessagesAdded:
     """A delay has ended since the message before was published: what fell due comes between the two."""
 
 
-@word
+@dataclass(slots=True)
 class StageMoved:
     """The messages of a stage enter a queue where they are: their rows are neither written nor read once more.
 
@@ -291,7 +291,7 @@ class StageMoved:
         return self.stage_first <= first and last <= self.stage_last
 
 
-@word
+@dataclass(slots=True)
 class HandedOut:
     """Given to a consumer: pending in the group until settled. A repeated hand-out adds one to `acquired`."""
 
@@ -300,7 +300,7 @@ class HandedOut:
     runs: list[Run]
 
 
-@word
+@dataclass(slots=True)
 class Returned:
     """Pending messages that wait to be handed out again, each with its history as it now is."""
 
@@ -309,14 +309,14 @@ class Returned:
     attempts: dict[int, Attempts]
 
 
-@word
+@dataclass(slots=True)
 class Settled:
     queue_id: int
     group_id: int
     runs: list[Run]
 
 
-@word
+@dataclass(slots=True)
 class Dropped:
     """Gone from every group and from the store, by policy or by an operator."""
 
@@ -325,7 +325,7 @@ class Dropped:
     reason: Reason
 
 
-@word
+@dataclass(slots=True)
 class DeadLettered:
     """Left the group (or ALL_GROUPS) and entered the DLQ: one fact, so it is never in both or in neither."""
 
@@ -334,7 +334,7 @@ class DeadLettered:
     letters: list[DeadFacts]
 
 
-@word
+@dataclass(slots=True)
 class DeadRemoved:
     """Left the DLQ: purged, or replayed (then the MessagesAdded stands in the same batch).
 
@@ -349,7 +349,7 @@ APPLICATION_BYTES_MAX = 510
 """Of an application's name: LMDB takes keys of 511 bytes, of which one says what the key is of."""
 
 
-@word
+@dataclass(slots=True)
 class TransactionDecided:
     """The stages (queues of their own) will enter their queues, whatever happens from here on."""
 
@@ -364,29 +364,29 @@ class TransactionDecided:
     """The user to whom the application belongs; "" = nobody."""
 
 
-@word
+@dataclass(slots=True)
 class TransactionsForgotten:
     apps: list[str]
 
 
-@word
+@dataclass(slots=True)
 class UserStored:
     """A user of the store is new, or is this from now on."""
 
     user: StoredUser
 
 
-@word
+@dataclass(slots=True)
 class UserRemoved:
     name: str
 
 
-@word
+@dataclass(slots=True)
 class TokenStored:
     token: StoredToken
 
 
-@word
+@dataclass(slots=True)
 class TokenRemoved:
     token_id: str
 

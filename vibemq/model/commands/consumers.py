@@ -10,7 +10,6 @@ from vibemq.model.options import DeliveryMode
 from vibemq.model.runs import Run
 from vibemq.model.selector import Selector
 from vibemq.model.shared.settlement import Settlement
-from vibemq.model.shared.word import word
 
 
 class StartAt(IntEnum):
@@ -35,7 +34,7 @@ class SharedCapacity:
     """Most unsettled bytes; may be overshot by one message. 0 = no limit, None = what the share has."""
 
 
-@word
+@dataclass(slots=True)
 class Subscribe:
     session: int
     token: Any
@@ -71,7 +70,7 @@ class Subscribe:
     each message is for one of them."""
 
 
-@word
+@dataclass(slots=True)
 class Unsubscribe:
     """No more hand-outs; what the consumer holds stays its own until settled or the session ends."""
 
@@ -80,7 +79,7 @@ class Unsubscribe:
     consumer: int
 
 
-@word
+@dataclass(slots=True)
 class SetCapacity:
     session: int
     token: Any
@@ -91,7 +90,7 @@ class SetCapacity:
     add_credit: int = 0
 
 
-@word
+@dataclass(slots=True)
 class SetShare:
     """The capacity that consumers of the session share, from now on. New limits count for what is held already, of
     which nothing is taken back."""
@@ -104,7 +103,7 @@ class SetShare:
     capacity_bytes: int = 0
 
 
-@word
+@dataclass(slots=True)
 class SetFlow:
     """The server says whether the session's outgoing buffer has room; closed sessions are skipped by dispatch."""
 
@@ -112,7 +111,7 @@ class SetFlow:
     open: bool
 
 
-@word
+@dataclass(slots=True)
 class Settle:
     """Only the holder settles; sequences that this consumer does not hold are counted. Reply: `SettledRuns`."""
 
@@ -127,7 +126,7 @@ class Settle:
     """Error text, kept with the message and in its dead letter."""
 
 
-@word
+@dataclass(slots=True)
 class Extend:
     """Move the deadline of held messages to now + ack_timeout_ms (None = the consumer's own timeout). Reply:
     `SettledRuns`."""

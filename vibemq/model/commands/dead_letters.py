@@ -1,15 +1,15 @@
 """Dead letters, and the jobs that deal with many of them."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from vibemq.model.commands.queues import QueueName
 from vibemq.model.extras.message_extra import Extras
 from vibemq.model.jobs.job import JobPlan, JobState, JobStep
 from vibemq.model.rows import Rows
-from vibemq.model.shared.word import word
 
 
-@word
+@dataclass(slots=True)
 class ReplayDead:
     """Put dead letters back. The server has read them from storage and prepared their rows.
 
@@ -35,7 +35,7 @@ class ReplayDead:
     """Only count them."""
 
 
-@word
+@dataclass(slots=True)
 class PurgeDead:
     """Reply: `Counted`."""
 
@@ -50,7 +50,7 @@ class PurgeDead:
     """As in `ReplayDead`."""
 
 
-@word
+@dataclass(slots=True)
 class StartJob:
     """Reply: the `StoredJob`, durable; that of an earlier request when both have the same key and are the same."""
 
@@ -64,7 +64,7 @@ class StartJob:
     """When the user was made: an older job with the same key is somebody else's."""
 
 
-@word
+@dataclass(slots=True)
 class ChangeJob:
     """Reply: the `StoredJob` as it is now, durable."""
 
@@ -84,7 +84,7 @@ class ChangeJob:
     """Only say how the job would be."""
 
 
-@word
+@dataclass(slots=True)
 class AdvanceJob:
     """A step that moves no letter: none fitted, or they were copied. Reply: `JobStepped`."""
 

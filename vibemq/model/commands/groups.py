@@ -1,6 +1,6 @@
 """Groups, and those that read by ranges: cursors."""
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -8,10 +8,9 @@ from vibemq.model.commands.consumers import StartAt
 from vibemq.model.commands.queues import QueueName
 from vibemq.model.runs import Run
 from vibemq.model.selector import Selector
-from vibemq.model.shared.word import word
 
 
-@word
+@dataclass(slots=True)
 class DeleteGroup:
     session: int
     token: Any
@@ -24,7 +23,7 @@ class DeleteGroup:
     """Only check, and reply what the reply would be."""
 
 
-@word
+@dataclass(slots=True)
 class SeekGroup:
     """Create or move a durable group's cursor and take it over (its epoch goes up). Reply: `GroupInfo`, of a cursor
     `CursorInfo`."""
@@ -42,7 +41,7 @@ class SeekGroup:
     """Only check, and reply what the reply would be."""
 
 
-@word
+@dataclass(slots=True)
 class FilterGroup:
     """Give a durable group of a fan-out queue a filter, another one, or none; the group is made if it is missing.
 
@@ -75,7 +74,7 @@ class Begin(StrEnum):
     """From the earliest that is held."""
 
 
-@word
+@dataclass(slots=True)
 class JoinCursor:
     """Take over a cursor, made if missing: its epoch goes up. Reply: `CursorInfo`, durable."""
 
@@ -107,7 +106,7 @@ class JoinCursor:
     """Only check, and reply what the reply would be."""
 
 
-@word
+@dataclass(slots=True)
 class CommitCursor:
     """Everything below `sequence` is acknowledged; never goes back. Reply: `CursorInfo`."""
 
@@ -125,7 +124,7 @@ class CommitCursor:
     """Tag of the reader's whole position: what was planned before it is acknowledged as well."""
 
 
-@word
+@dataclass(slots=True)
 class ReaderBatch:
     """A batch of a reader, by the position where it begins."""
 
@@ -142,7 +141,7 @@ class ReaderBatch:
     """As in `DeleteGroup`."""
 
 
-@word
+@dataclass(slots=True)
 class PlanBatch(ReaderBatch):
     """It ends at another position, unless it was planned before. Reply: `Plan`, durable."""
 
@@ -155,7 +154,7 @@ class PlanBatch(ReaderBatch):
     """Another group of the reader keeps its plans, and is told who has read them; this one only notes this plan."""
 
 
-@word
+@dataclass(slots=True)
 class EnterBatch(ReaderBatch):
     """It is planned, and about to be read as a batch of a query with a number. Reply: `Plan`, durable."""
 
@@ -165,7 +164,7 @@ class EnterBatch(ReaderBatch):
     batch: int
 
 
-@word
+@dataclass(slots=True)
 class RejectAt:
     """Dead-letter messages of a cursor, once each. Reply: `Rejected`."""
 
@@ -182,7 +181,7 @@ class RejectAt:
     """As in `DeleteGroup`."""
 
 
-@word
+@dataclass(slots=True)
 class Quarantine:
     """Dead-letter whole runs, and leave them out of every later fetch. Reply: `Rejected`."""
 

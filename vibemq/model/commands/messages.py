@@ -6,7 +6,6 @@ from typing import Any
 from vibemq.model.commands.queues import QueueName
 from vibemq.model.extras.message_extra import Extras
 from vibemq.model.rows import Rows
-from vibemq.model.shared.word import word
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class Requester:
     timeout_ms: int
 
 
-@word
+@dataclass(slots=True)
 class Publish:
     """New messages for one queue, in order. The reply is `Published`."""
 
@@ -37,7 +36,7 @@ class Publish:
     """The one row is a request. It expires when its requester stops waiting."""
 
 
-@word
+@dataclass(slots=True)
 class GiveUp:
     """A session does not wait any more for the reply to one of its requests, which is taken out of its queue where it
     still waits there."""
@@ -47,7 +46,7 @@ class GiveUp:
     address: str
 
 
-@word
+@dataclass(slots=True)
 class Respond:
     """The reply to a request, from whichever session. Its sender is told whether somebody still waited for it."""
 

@@ -1,7 +1,7 @@
 """What is asked about queues and the messages that wait in them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from vibemq.model.extras.message_extra import Extras
@@ -10,14 +10,13 @@ from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
 from vibemq.model.selector import Selector
 from vibemq.model.shared.queue_info import QueueInfo
-from vibemq.model.shared.word import word
 
 QueueName = Annotated[str, "name of a queue"]
 """Every field of a command that names a queue is annotated so: before the command is carried out, the engine looks
 whether the queue has gone away or belongs to another connection (`vibemq.engine.departure`)."""
 
 
-@word
+@dataclass(slots=True)
 class CreateQueue:
     session: int
     token: Any
@@ -40,7 +39,7 @@ class CreateQueue:
     """Only check, and reply what the reply would be."""
 
 
-@word
+@dataclass(slots=True)
 class ChangeQueue:
     session: int
     token: Any
@@ -50,7 +49,7 @@ class ChangeQueue:
     """Only check, and reply what the reply would be."""
 
 
-@word
+@dataclass(slots=True)
 class DeleteQueue:
     """Deleting a missing queue succeeds."""
 
@@ -64,7 +63,7 @@ class DeleteQueue:
     that has most, and those that consumers hold. What only a log keeps does not count."""
 
 
-@word
+@dataclass(slots=True)
 class PurgeQueue:
     """Drop what waits (not what is in flight). Reply: `Counted`."""
 
@@ -78,7 +77,7 @@ class PurgeQueue:
     only a log keeps does not count."""
 
 
-@word
+@dataclass(slots=True)
 class RemoveMessages:
     """Drop waiting messages by sequence. Reply: `Counted`."""
 
@@ -92,7 +91,7 @@ class RemoveMessages:
     """Only check, and reply what the reply would be."""
 
 
-@word
+@dataclass(slots=True)
 class RemoveListed:
     """Drop the waiting ones of these messages, and say which they were. Reply: `Removed`."""
 
@@ -108,7 +107,7 @@ class RemoveListed:
     """The session on whose behalf the server asks: its exclusive queues are open to it. 0 = that of no connection."""
 
 
-@word
+@dataclass(slots=True)
 class DescribeQueue:
     """Reply: `QueueInfo`, or None for a missing queue."""
 
@@ -121,7 +120,7 @@ class DescribeQueue:
     """Groups described; the figures are of all."""
 
 
-@word
+@dataclass(slots=True)
 class ListQueues:
     """Reply: `QueuePage`, by name."""
 
@@ -143,7 +142,7 @@ class ListQueues:
     """What of a description may be told; None = all of it."""
 
 
-@word
+@dataclass(slots=True)
 class MoveMessages:
     """Waiting messages leave a queue and enter another in one batch. The server has read them. Reply: `Moved`."""
 
@@ -164,7 +163,7 @@ class MoveMessages:
     """As in `RemoveListed`."""
 
 
-@word
+@dataclass(slots=True)
 class ImportMessages:
     """Messages of a file, each of which enters the queue once however often it is sent. Reply: `Imported`, durable.
 

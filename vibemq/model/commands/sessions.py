@@ -1,15 +1,15 @@
 """What the server says of its connections, of users, and of its own state."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from vibemq.errors import VibeMQError
 from vibemq.model.records import AccountRecord
-from vibemq.model.shared.word import word
 
 
-@word
+@dataclass(slots=True)
 class ChangeAccounts:
     """Users and access tokens of the store, as they are from now on. Who asks has checked that they fit together; the
     engine only has them kept, all or none of them. Reply: `Counted`, once they are durable."""
@@ -19,7 +19,7 @@ class ChangeAccounts:
     records: list[AccountRecord]
 
 
-@word
+@dataclass(slots=True)
 class CloseSession:
     """The connection is gone. `clean`: it said goodbye (or the broker drains), so nothing counts as failed."""
 
@@ -27,7 +27,7 @@ class CloseSession:
     clean: bool
 
 
-@word
+@dataclass(slots=True)
 class Classified:
     """The server's answer to a `Classify`; it is not answered."""
 
@@ -40,7 +40,7 @@ class Classified:
     messages that none matches are left out."""
 
 
-@word
+@dataclass(slots=True)
 class EndConsumers:
     """The session may have lost rights. It is asked what may go on when this is decided, so that all that was decided
     before is found."""
@@ -66,7 +66,7 @@ class Pressure(IntEnum):
     """95 %: every publish is refused."""
 
 
-@word
+@dataclass(slots=True)
 class SetPressure:
     level: Pressure
     why: str = ""

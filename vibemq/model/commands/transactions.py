@@ -1,14 +1,14 @@
 """Messages that become visible together."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from vibemq.model.commands.queues import QueueName
 from vibemq.model.extras.message_extra import Extras
 from vibemq.model.rows import Rows
-from vibemq.model.shared.word import word
 
 
-@word
+@dataclass(slots=True)
 class Stage:
     """Keep a piece of a transaction, invisible until it is committed. Reply: `Published`."""
 
@@ -29,7 +29,7 @@ class Stage:
     """Some of its messages are not to be delivered at once."""
 
 
-@word
+@dataclass(slots=True)
 class DecideTransaction:
     """Commit stages: from here on they will enter their queues. Reply: `Decided`, durable."""
 
@@ -44,7 +44,7 @@ class DecideTransaction:
     """Whose stages are meant; also the owner of an application that has none."""
 
 
-@word
+@dataclass(slots=True)
 class MoveStage:
     """All messages of the plain part of a committed stage enter their queue where they are. Reply: `Counted`; of 0
     when some are still to be seen, or the queue keeps its messages elsewhere, and nothing was moved."""
@@ -56,7 +56,7 @@ class MoveStage:
     queue: QueueName
 
 
-@word
+@dataclass(slots=True)
 class MoveStaged:
     """What one bundle of a committed stage holds enters its queue, or some messages of its plain part do. The server
     has read them. Reply: `Counted`."""
@@ -74,7 +74,7 @@ class MoveStaged:
     """Sequences of the stage that are moved."""
 
 
-@word
+@dataclass(slots=True)
 class DropStages:
     """Stages that are moved, aborted or too old. Committed ones that still hold something are left alone."""
 
@@ -83,7 +83,7 @@ class DropStages:
     stages: list[str]
 
 
-@word
+@dataclass(slots=True)
 class ForgetApplication:
     """An application's last version and owner, so that it begins anew. Reply: `Counted`."""
 

@@ -4,11 +4,10 @@ What a step of a job has done is counted in the batch that did it, so a job that
 where it was.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vibemq.model.jobs.job import ACKNOWLEDGED, ENDED, UNTRIED, JobEvent, JobState, StoredJob
 from vibemq.model.runs import Run, run_count
-from vibemq.model.shared.word import word
 
 EVENTS_MAX = 50
 """Of one job. The first stays, and the latest."""
@@ -17,12 +16,12 @@ MADE_RUNS_MAX = 512
 remembered until it has passed, since it passes by what became of each."""
 
 
-@word
+@dataclass(slots=True)
 class JobStarted:
     job: StoredJob
 
 
-@word
+@dataclass(slots=True)
 class JobAdvanced:
     """In the batch of the letters that it counts."""
 
@@ -40,7 +39,7 @@ class JobAdvanced:
     last: int = 0
 
 
-@word
+@dataclass(slots=True)
 class JobChanged:
     """Its state, its rate, or what is known of its guards."""
 
@@ -55,7 +54,7 @@ class JobChanged:
     """The canary has passed, or somebody goes on although letters have died again."""
 
 
-@word
+@dataclass(slots=True)
 class JobLettersDied:
     """Messages that the job has made are dead letters again, or would be if their queue kept any: in that batch."""
 
@@ -66,7 +65,7 @@ class JobLettersDied:
     """They are no letters: they have left their queue, and nobody has settled them."""
 
 
-@word
+@dataclass(slots=True)
 class JobsForgotten:
     job_ids: list[int]
 

@@ -1,13 +1,12 @@
 """A queue and its groups as whoever asks is told of them."""
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vibemq.model.options import QueueOptions
-from vibemq.model.shared.word import word
 
 
-@word
+@dataclass(slots=True)
 class GroupInfo:
     name: str
     durable: bool
@@ -41,7 +40,7 @@ _FIGURES = (
 )
 
 
-@word
+@dataclass(slots=True)
 class QueueInfo:
     name: str
     queue_id: int

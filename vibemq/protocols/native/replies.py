@@ -1,5 +1,6 @@
 """Tokens of the commands a native session sends, and how each answers its peer."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -9,7 +10,6 @@ from vibemq.model.commands import Subscribe, Unsubscribe
 from vibemq.model.effects import Fetched, Published, QueuePage
 from vibemq.model.rows import Rows
 from vibemq.model.shared.queue_info import QueueInfo
-from vibemq.model.shared.word import word
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.columns import columns_frame
 from vibemq.protocols.native.codec.options import queue_info_json
@@ -27,7 +27,7 @@ def _json(result: Any) -> bytes:
     return orjson.dumps({} if result is None else result)
 
 
-@word
+@dataclass(slots=True)
 class Plain:
     """Answered by a frame of `kind` that repeats id and queue."""
 
@@ -42,7 +42,7 @@ class Plain:
         state.error(self.id, error)
 
 
-@word
+@dataclass(slots=True)
 class Described(Plain):
     """QueueInfo (42): no payload for an unknown queue."""
 
@@ -57,7 +57,7 @@ class Described(Plain):
             state.error(self.id, error)
 
 
-@word
+@dataclass(slots=True)
 class Listed(Plain):
     """ListQueues (43): a JSON array of names."""
 
@@ -65,7 +65,7 @@ class Listed(Plain):
         state.reply(self.kind, self.id, payload=orjson.dumps(result.names))
 
 
-@word
+@dataclass(slots=True)
 class Administered(Plain):
     """Admin (66): the result as JSON."""
 
@@ -76,7 +76,7 @@ class Administered(Plain):
             state.reply(self.kind, self.id, payload=_json(result))
 
 
-@word
+@dataclass(slots=True)
 class AskedRequest(Plain):
     """CursorRequest (70): JSON, or columns."""
 
@@ -91,7 +91,7 @@ class AskedRequest(Plain):
             state.reply(self.kind, self.id, self.queue, _json(result))
 
 
-@word
+@dataclass(slots=True)
 class Staged:
     """Stage (73): how many messages were staged."""
 
@@ -110,7 +110,7 @@ class Staged:
         state.error(self.id, error)
 
 
-@word
+@dataclass(slots=True)
 class AdminDescribed(Administered):
     """queue.info: null for an unknown queue."""
 
@@ -124,7 +124,7 @@ class AdminDescribed(Administered):
             state.error(self.id, error)
 
 
-@word
+@dataclass(slots=True)
 class PublishedPlain:
     """One PublishAck, or Error, for each message of a batch of Publish frames."""
 
@@ -152,7 +152,7 @@ class PublishedPlain:
         state.error(id_block[2:], error)
 
 
-@word
+@dataclass(slots=True)
 class PublishedMany:
     """One PublishManyAck for a PublishMany."""
 
@@ -177,7 +177,7 @@ class PublishedMany:
         state.error(self.id, error)
 
 
-@word
+@dataclass(slots=True)
 class Requested:
     """A Request: token of its publish, and of its requester. It is answered once."""
 
@@ -212,7 +212,7 @@ class Requested:
             state.error(self.id, MessageTooLarge(f"the reply is too large for this connection: {error}"))
 
 
-@word
+@dataclass(slots=True)
 class SubscribeAsked:
     """SubscribeAck to every frame that asked meanwhile."""
 
@@ -242,7 +242,7 @@ def acknowledge_subscribe(
     state.reply(CommandType.SUBSCRIBE_ACK, message_id, subscription.queue, headers=headers)
 
 
-@word
+@dataclass(slots=True)
 class RenewalAsked(SubscribeAsked):
     """For a plain subscription whose queue had gone; nobody waits for the answer."""
 
@@ -279,7 +279,7 @@ def ask_plain(state: NativeState, queue: str, askers: list[str]) -> None:
     )
 
 
-@word
+@dataclass(slots=True)
 class UnsubscribeAsked:
     """UnsubscribeAck; from then on nothing is delivered."""
 

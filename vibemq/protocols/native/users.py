@@ -5,13 +5,12 @@ broker knows of it stays as it is.
 """
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from vibemq.errors import InvalidPayload, UserNotFound, VibeMQError
-from vibemq.model.shared.word import word
 from vibemq.protocols.native.codec.json_check import small_object
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
 from vibemq.protocols.native.replies import Plain
@@ -32,7 +31,7 @@ USERS_AT_ONCE = 500
 """To write the list of so many takes less than a millisecond."""
 
 
-@word
+@dataclass(slots=True)
 class UserReply(Plain):
     """A frame of the same type with JSON: the same fields that were asked with, but the secrets."""
 
@@ -42,7 +41,7 @@ class UserReply(Plain):
         state.reply(self.kind, self.id, payload=orjson.dumps(self.content))
 
 
-@word
+@dataclass(slots=True)
 class UsersListed(Plain):
     """All of them in one answer, which is written in parts: there may be very many."""
 
@@ -69,7 +68,7 @@ class UsersListed(Plain):
             self.ask(state, result["next"])
 
 
-@word
+@dataclass(slots=True)
 class PermissionsListed(Plain):
     def answer(self, state: NativeState, result: Any) -> None:
         listed = [

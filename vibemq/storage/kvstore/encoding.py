@@ -384,7 +384,7 @@ def _encode_group_runs(record: HandedOut | Settled) -> bytes:
 
 
 def _decode_stage_moved(body: memoryview) -> StageMoved:
-    moved = StageMoved(*load_fields(body, *[int] * (len(StageMoved.__match_args__) - 1), bool))
+    moved = StageMoved(*load_fields(body, *[int] * (len(StageMoved.__slots__) - 1), bool))
     if not moved.count:
         raise ValueError("a move of nothing")
     return moved
@@ -680,11 +680,11 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     QueueAttended: (25, _plain("queue_id")),
     GroupFiltered: (27, _plain("queue_id", "group_id", "where")),
     JobStarted: (28, lambda r: dump_json(dump_job(r.job))),
-    JobAdvanced: (29, _plain(*JobAdvanced.__match_args__)),
+    JobAdvanced: (29, _plain(*JobAdvanced.__slots__)),
     JobChanged: (30, _encode_job_changed),
     JobLettersDied: (31, _encode_job_letters_died),
     JobsForgotten: (32, _plain("job_ids")),
-    StageMoved: (33, _plain(*StageMoved.__match_args__)),
+    StageMoved: (33, _plain(*StageMoved.__slots__)),
 }
 
 _DECODERS: dict[int, Callable[[memoryview], Record]] = {
@@ -716,7 +716,7 @@ _DECODERS: dict[int, Callable[[memoryview], Record]] = {
     _APART_TAG: partial(_decode_added, apart=True),
     27: _plain_decoder(GroupFiltered, int, int, str),
     28: lambda body: JobStarted(load_job(orjson.loads(body))),
-    29: _plain_decoder(JobAdvanced, *[int] * len(JobAdvanced.__match_args__)),
+    29: _plain_decoder(JobAdvanced, *[int] * len(JobAdvanced.__slots__)),
     30: _decode_job_changed,
     31: _decode_job_letters_died,
     32: _decode_jobs_forgotten,

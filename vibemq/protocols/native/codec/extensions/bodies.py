@@ -26,12 +26,11 @@ JSON type or inconsistent; encoders raise LocalProtocolError for what does not f
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run
-from vibemq.model.shared.word import word
 from vibemq.protocols.native.codec.extra_columns import EXTRAS_EXTENSION, WireColumns
 
 SETTLE_EXTENSION = "settle/1"
@@ -64,7 +63,7 @@ LONE_ROW = struct.Struct("!II")
 COLUMNS_FLAG = 2
 
 
-@word
+@dataclass(slots=True)
 class PublishMany:
     id: str
     queue: str
@@ -74,7 +73,7 @@ class PublishMany:
     """Index -> priority, ttl_ms, delay_ms, deliver_at, dedup_id, each optional; or the same by columns."""
 
 
-@word
+@dataclass(slots=True)
 class PublishManyAck:
     id: str
     queue: str
@@ -86,7 +85,7 @@ class PublishManyAck:
     """Index -> sequence of the message that is already there."""
 
 
-@word
+@dataclass(slots=True)
 class DeliverMany:
     id: str
     """The subscription's id."""
@@ -104,7 +103,7 @@ class DeliverMany:
     """Of a DeliverScattered, when its rows were published."""
 
 
-@word
+@dataclass(slots=True)
 class SettleMany:
     id: str
     queue: str
@@ -115,7 +114,7 @@ class SettleMany:
     runs: Sequence[Run]
 
 
-@word
+@dataclass(slots=True)
 class ExtendMany:
     id: str
     queue: str
@@ -123,7 +122,7 @@ class ExtendMany:
     runs: Sequence[Run]
 
 
-@word
+@dataclass(slots=True)
 class Flow:
     id: str
     queue: str
@@ -132,7 +131,7 @@ class Flow:
     add_credit: int
 
 
-@word
+@dataclass(slots=True)
 class StageFrame:
     id: str
     queue: str
@@ -142,7 +141,7 @@ class StageFrame:
     extras: dict[int, dict[str, Any]] | WireColumns | None = None
 
 
-@word
+@dataclass(slots=True)
 class SubscriptionEnded:
     id: str
     queue: str
@@ -150,7 +149,7 @@ class SubscriptionEnded:
     message: str
 
 
-@word
+@dataclass(slots=True)
 class RequestFrame:
     id: str
     queue: str
@@ -161,7 +160,7 @@ class RequestFrame:
     """priority; unchecked."""
 
 
-@word
+@dataclass(slots=True)
 class ResponseFrame:
     id: str
     """To the broker, of the frame; from it, of the Request."""
