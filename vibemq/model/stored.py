@@ -22,13 +22,12 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import Attempts, CursorFacts, DeadFacts, Plan
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
-from vibemq.model.shared.word import word
 
 _LATER: Any = object()
 """Stands for a container that is made when it is asked for: most of many queues and groups never need it."""
 
 
-@word
+@dataclass(slots=True)
 class _OnFirstUse:
     """Makes containers when they are first read."""
 
@@ -82,7 +81,7 @@ class _OnFirstUse:
             return value
 
 
-@word
+@dataclass(slots=True)
 class StoredGroup(_OnFirstUse):
     group_id: int
     name: str
@@ -108,7 +107,7 @@ class StoredGroup(_OnFirstUse):
     }
 
 
-@word
+@dataclass(slots=True)
 class StoredTransaction:
     """The last committed version of one application."""
 
@@ -136,7 +135,7 @@ def with_version(committed: Sequence[Run], version: int) -> list[Run]:
     return known.runs()[-VERSION_RUNS_MAX:]
 
 
-@word
+@dataclass(slots=True)
 class Chunk:
     """A stretch of a queue's stored messages: sizes and age without the messages. Sequences may be missing in it."""
 
@@ -149,7 +148,7 @@ class Chunk:
     """A group that was known to wait for some of it; only a hint of where to look first."""
 
 
-@word
+@dataclass(slots=True)
 class StoredQueue(_OnFirstUse):
     queue_id: int
     name: str
@@ -194,7 +193,7 @@ class StoredQueue(_OnFirstUse):
     }
 
 
-@word
+@dataclass(slots=True)
 class StoredState:
     queues: dict[int, StoredQueue] = field(default_factory=dict)
     """By queue_id, deleted ones with dead letters included."""
@@ -236,7 +235,7 @@ SLICE_BYTES_LEAST = 1_024
 """What a slice counts as, however small: it takes as long as so many bytes in large ones."""
 
 
-@word
+@dataclass(slots=True)
 class Slice:
     """Consecutive messages read back: sequences first_sequence … first_sequence + rows.count - 1."""
 
@@ -251,7 +250,7 @@ class Slice:
         return size if size > SLICE_BYTES_LEAST else SLICE_BYTES_LEAST
 
 
-@word
+@dataclass(slots=True)
 class DeadLetter:
     """A dead letter with its whole message."""
 
@@ -299,7 +298,7 @@ class DeadPageWanted:
     """(facts, name of the queue it died in) -> whether the letter is wanted; its row is read only then."""
 
 
-@word
+@dataclass(slots=True)
 class DeadPage:
     """A stretch of the DLQ. Letters that cannot be read are stepped over and named."""
 

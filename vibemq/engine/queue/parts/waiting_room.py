@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from vibemq.model.extras.columns import columns_of
-from vibemq.model.records import Extras
+from vibemq.model.extras.message_extra import Extras
 from vibemq.model.rows import LargeRow, Rows
 
 _PUBLISH_COST = 1_024
