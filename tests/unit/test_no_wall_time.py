@@ -41,7 +41,6 @@ EXCEPTIONS = {
     "integration/test_http_limits.py": "a peer that sends a byte again and again; the limit itself ends it",
     "integration/test_large_messages.py": "the instant of a kill is chance",
     "integration/test_monitoring.py": "processor time of one thread, best of some; a wall clock a year ahead",
-    "interop/test_native_rules.py": "a clock makes names that differ",
     "properties/test_native_codec.py": "processor time, best of three, one against another",
     "run.py": "prints how long the run took",
     "unit/proof/test_idle.py": "processor time of a thread that has ended, which its process has at least",

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
-from typing import Any, cast
+from typing import Any
 
 from pydantic import Field
 
@@ -31,6 +31,7 @@ from vibemq.operations.dead_letters.rates import Rate
 from vibemq.operations.dead_letters.reader import INDEX_SCAN_MAX, SCAN_MAX, SCAN_S, DeadLetterReader, Found
 from vibemq.operations.messages import letter_json, replay_count
 from vibemq.operations.registry import Caller, Operation
+from vibemq.operations.steps import in_turns
 
 EXAMPLES = 5
 GROUPS_SHOWN = 20
@@ -283,13 +284,7 @@ class LetterPreview:
 
     async def _described(self, queue: str) -> QueueInfo | None:
         steps = self._engine.describing(queue)
-        while steps is not None:
-            try:
-                next(steps)
-            except StopIteration as done:
-                return cast(QueueInfo, done.value)
-            await asyncio.sleep(0)
-        return None
+        return None if steps is None else await in_turns(steps)
 
 
 @dataclass(slots=True)

@@ -26,7 +26,8 @@ from vibemq.operations.queues import ANSWER_BYTES_MAX, MESSAGES_PER_TURN, QueueA
 from vibemq.operations.reading.giving_way import give_way
 from vibemq.operations.reading.positions import sequence_at
 from vibemq.operations.registry import Caller, Operation
-from vibemq.operations.transfer.kept_messages import KeptMessages, KeptPage, in_turns
+from vibemq.operations.steps import in_turns
+from vibemq.operations.transfer.kept_messages import KeptMessages, KeptPage
 from vibemq.storage.reading import Piece, read_piece
 
 PREVIEW_BYTES = 1_024

@@ -1,18 +1,15 @@
 """The one reader of what a queue keeps for anybody, a page at a time, without consuming it."""
 
 import asyncio
-from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.stored import Slice
 from vibemq.operations.arguments import INSTANT_MAX
 from vibemq.operations.contracts import EngineQuestions, StoreAccess
+from vibemq.operations.steps import in_turns
 from vibemq.storage.reading import read_piece
-
-T = TypeVar("T")
 
 MESSAGES_AT_ONCE = 500
 """Of one page: the engine's part of it takes about a millisecond."""
@@ -70,14 +67,3 @@ class KeptMessages:
                 return KeptPage(piece.slices, kept.held, after, kept.ordered, kept.ttl_ms)
             start = after
             await asyncio.sleep(0)
-
-
-async def in_turns(steps: Generator[None, None, T]) -> T:
-    """What it returns; the loop has a turn wherever it yields."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        await asyncio.sleep(0)

@@ -30,6 +30,7 @@ from vibemq.operations.contracts import CommandSession, EngineQuestions, Instant
 from vibemq.operations.dead_letters import DeadLetterReader
 from vibemq.operations.jobs.rights import check_work, queue_of
 from vibemq.operations.jobs.shown import LiveJob
+from vibemq.operations.steps import in_turns
 from vibemq.server.jobs.export_files import ExportFiles
 from vibemq.server.jobs.exporting import LetterExport, MustWait
 from vibemq.server.jobs.letters import PAGE_LETTERS, LetterPage, LetterPages, PageStep
@@ -287,15 +288,7 @@ class JobWorker:
             raise _Held(str(error)) from None
 
     async def _look_at_canary(self, job: StoredJob) -> None:
-        looking = self._services.engine.unsettled(job.job_id)
-        while True:
-            try:
-                next(looking)
-            except StopIteration as found:
-                unsettled = bool(found.value)
-                break
-            await asyncio.sleep(0)
-        if unsettled:
+        if await in_turns(self._services.engine.unsettled(job.job_id)):
             raise _Wait(f"its first {job.done} letters are not settled yet", CANARY_LOOK_MS)
         why = f"none of the first {job.done} letters died again"
         now = self._services.engine.jobs.get(job.job_id)
@@ -310,13 +303,7 @@ class JobWorker:
         steps = self._services.engine.depth(queue)
         if steps is None:
             return 1
-        while True:
-            try:
-                next(steps)
-            except StopIteration as found:
-                ready = int(found.value.ready)
-                break
-            await asyncio.sleep(0)
+        ready = (await in_turns(steps)).ready
         if ready > max_ready:
             raise _Wait(f"queue {queue!r} has {ready} messages ready, more than {max_ready}", READY_LOOK_MS)
         return max(1, max_ready - ready)

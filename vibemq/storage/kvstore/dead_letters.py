@@ -1,7 +1,7 @@
 """Dead letters kept in a key-value store, those of transient queues beside them in memory."""
 
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from heapq import merge
@@ -33,7 +33,7 @@ from vibemq.storage.kvstore.dead.index_reading import (
     stored_queues,
 )
 from vibemq.storage.kvstore.dead.pages import Step
-from vibemq.storage.kvstore.encoding import GARBAGE, seal, unseal
+from vibemq.storage.kvstore.encoding import GARBAGE, seal, unpacked
 from vibemq.storage.kvstore.store import KV
 from vibemq.storage.state.dead_groups import BY_ID, Looked
 from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadTable
@@ -147,14 +147,18 @@ class StoredDead:
 
     def _stored_before(self, dead_id: int, damaged: list[DamagedLetter] | None) -> Iterator[DeadEntry]:
         for key, value in self.kv.scan_back(keys.DEAD, keys.dead_key(dead_id)):
-            if keys.last_u64(key) in self._removed:
-                continue
-            try:
-                yield _unpack(self.kv, key, value)
-            except StorageDamaged as error:
-                if damaged is None:
-                    raise
-                damaged.append(DamagedLetter(keys.last_u64(key), 0, "", str(error)))
+            if keys.last_u64(key) not in self._removed:
+                yield from self._readable(key, value, damaged)
+
+    def _readable(self, key: bytes, value: bytes, damaged: list[DamagedLetter] | None) -> Iterable[DeadEntry]:
+        """The letter, or nothing: it is among the damaged ones. Raises StorageDamaged when nobody gathers these."""
+        try:
+            return (_unpack(self.kv, key, value),)
+        except StorageDamaged as error:
+            if damaged is None:
+                raise
+            damaged.append(DamagedLetter(keys.last_u64(key), 0, "", str(error)))
+            return ()
 
     def walk(self, wanted: DeadPageWanted, damaged: list[DamagedLetter]) -> Iterator[Step]:
         """The letters of a page in its order, and where the index leads past others. Nothing may be written while it
@@ -290,12 +294,7 @@ class StoredDead:
                 if last - number >= STEPPED_OVER:
                     return last
                 continue
-            try:
-                yield _unpack(self.kv, key, value)
-            except StorageDamaged as error:
-                if damaged is None:
-                    raise
-                damaged.append(DamagedLetter(number, 0, "", str(error)))
+            yield from self._readable(key, value, damaged)
         return None
 
     @property
@@ -345,8 +344,4 @@ def _downwards(entries: Iterator[DeadEntry], after: int) -> Iterator[DeadEntry]:
 
 
 def _unpack(kv: KV, key: bytes, value: bytes) -> DeadEntry:
-    body = unseal(key, value, kv.where)
-    try:
-        return values.unpack_dead(body)
-    except GARBAGE as exc:
-        raise StorageDamaged(f"stored value {key.hex()} cannot be read ({exc!r})", path=kv.where) from exc
+    return unpacked(key, value, kv.where, values.unpack_dead)

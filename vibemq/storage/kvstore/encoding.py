@@ -29,7 +29,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial, reduce
 from itertools import accumulate, chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import google_crc32c
 import orjson
@@ -95,6 +95,8 @@ SEAL_BYTES = _SEAL.size
 _ADDED_TAG = 8
 _APART_TAG = 26
 
+T = TypeVar("T")
+
 U64_MAX = 2**64 - 1
 DEDUP_ID_BYTES_MAX = 0xFFFF
 
@@ -127,6 +129,15 @@ def unseal(key: bytes, value: bytes, where: str) -> bytes:
     if version != VERSION:
         raise StorageDamaged(f"stored value {key.hex()} has layout {version}, known is {VERSION}", path=where)
     return body
+
+
+def unpacked(key: bytes, value: bytes, where: str, unpack: Callable[[bytes], T]) -> T:
+    """What a sealed value says. Raises StorageDamaged, also where `unpack` raises one of GARBAGE."""
+    body = unseal(key, value, where)
+    try:
+        return unpack(body)
+    except GARBAGE as exc:
+        raise StorageDamaged(f"stored value {key.hex()} cannot be read ({exc!r})", path=where) from exc
 
 
 def dump_json(value: Any) -> bytes:

@@ -14,7 +14,7 @@ from vibemq.model.dead.fingerprint import OTHER, fingerprint, sample_of
 from vibemq.model.dead.groups import GROUPS_MAX, GroupKey, LetterStretch
 from vibemq.model.stored import StoredState
 from vibemq.storage.kvstore import keys, values
-from vibemq.storage.kvstore.encoding import GARBAGE, U64_MAX, seal, unseal
+from vibemq.storage.kvstore.encoding import GARBAGE, U64_MAX, seal, unpacked, unseal
 from vibemq.storage.kvstore.store import KV
 from vibemq.storage.state.dead_letter_facts import DeadEntry
 
@@ -62,19 +62,11 @@ def indexed(kv: KV, queue_id: int, dead_id: int) -> IndexedLetter | None:
 
 
 def unpack_indexed(kv: KV, key: bytes, value: bytes) -> IndexedLetter:
-    body = unseal(key, value, kv.where)
-    try:
-        return IndexedLetter(*values.unpack_indexed(body))
-    except GARBAGE as exc:
-        raise StorageDamaged(f"stored value {key.hex()} cannot be read ({exc!r})", path=kv.where) from exc
+    return unpacked(key, value, kv.where, lambda body: IndexedLetter(*values.unpack_indexed(body)))
 
 
 def unpack_group(kv: KV, key: bytes, value: bytes) -> LetterStretch:
-    body = unseal(key, value, kv.where)
-    try:
-        return LetterStretch(*values.unpack_dead_group(body))
-    except GARBAGE as exc:
-        raise StorageDamaged(f"stored value {key.hex()} cannot be read ({exc!r})", path=kv.where) from exc
+    return unpacked(key, value, kv.where, lambda body: LetterStretch(*values.unpack_dead_group(body)))
 
 
 def group_ids(kv: KV, group: GroupKey, start: int | None = None, *, back: bool = False) -> Iterator[int]:
