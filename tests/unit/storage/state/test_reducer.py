@@ -189,6 +189,16 @@ def test_dedup_ids_leave_the_window_when_new_ones_come() -> None:
     assert queue_of(add(1, 1, i0=one), options=QueueOptions(dedup_window_ms=0)).dedup == {}
 
 
+@pytest.mark.parametrize(("head", "kept"), [(1, [1, 2, 3]), (3, [3]), (4, []), (90, [])])
+def test_nothing_is_noted_of_messages_before_every_group(head: int, kept: list[int]) -> None:
+    extra = MessageExtra(priority=2, expires_at=900, deliver_at=800, dedup_id=b"one")
+    queue = queue_of(GroupMoved(Q, 0, head, 1), add(1, 3, i0=extra, i1=extra, i2=extra))
+    assert [list(queue.expires), list(queue.delayed)] == [kept, kept]
+    assert sum(map(len, queue.priorities.values())) == len(kept)
+    assert bool(queue.chunks) == bool(kept)
+    assert list(queue.dedup) == [b"one"]
+
+
 def test_dedup_ids_leave_the_window_when_messages_without_ids_come() -> None:
     options = QueueOptions(dedup_window_ms=1_000)
     before = add(1, 1, 100, i0=MessageExtra(dedup_id=b"1"))
