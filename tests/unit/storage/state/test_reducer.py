@@ -98,7 +98,7 @@ def test_a_repeated_hand_out_adds_to_acquired() -> None:
     group = queue_of(
         add(1, 2), HandedOut(Q, 0, [(1, 1)]), Returned(Q, 0, {1: history}), HandedOut(Q, 0, [(1, 1)])
     ).groups[0]
-    assert group.attempts == {1: history._replace(acquired=2)}
+    assert group.attempts == {1: history._replace(acquired=2, due_at=0)}
     assert group.pending.runs() == [(1, 1)]
 
 
