@@ -79,3 +79,16 @@ def test_a_dedup_window_is_no_longer_than_it_is(driver: Driver) -> None:
     assert driver.publish(dedup_id=b"a").duplicates == {0: 1}
     driver.advance(60_001)
     assert driver.publish(dedup_id=b"a").duplicates is None
+
+
+def test_what_was_handed_out_after_its_retry_delay_does_not_wait_for_it_again(driver: Driver) -> None:
+    driver.create()
+    driver.publish()
+    driver.subscribe(1, ack_timeout_ms=0)
+    driver.settle(1, 1, verb=Settlement.RETRY, delay_ms=DAY_MS)
+    driver.advance(DAY_MS)
+    assert driver.take() == {1: [1, 1]}
+    driver.restart(down_ms=-DAY_MS // 2)
+    driver.subscribe(1)
+    assert driver.take() == {1: [1]}
+    driver.check()

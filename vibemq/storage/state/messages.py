@@ -39,8 +39,8 @@ def add(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
     queue.next_sequence = max(queue.next_sequence, first + count)
     if dirty is not None:
         dirty.queues.add(queue.queue_id)
-    # Without a group or a log nobody waits for the message: only its dedup id is worth remembering.
-    kept = bool(queue.groups) or queue.options.retention is Retention.LOG
+    # Where nobody waits for the messages, only their dedup ids are worth remembering.
+    kept = _is_wanted(queue, first + count - 1)
     if kept:
         _extend_chunks(queue, record, dirty)
     if queue.has("dedup"):
@@ -50,8 +50,17 @@ def add(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
         extras = columns_of(record.extras)
         if kept:
             _add_extras(queue, record, extras, dirty)
+            if not _is_wanted(queue, first):
+                may_have_left(queue, [(first, first + count - 1)], dirty)
         if extras.dedup_ids and queue.options.dedup_window_ms:
             _remember_ids(queue, record, extras, dirty)
+
+
+def _is_wanted(queue: StoredQueue, sequence: int) -> bool:
+    """Whether a log keeps what is added there, or a group has not been sought to behind it."""
+    if queue.options.retention is Retention.LOG:
+        return True
+    return any(group.head <= sequence for group in queue.groups.values())
 
 
 def _extend_chunks(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
@@ -81,7 +90,7 @@ def move(queue: StoredQueue, chunks: Sequence[Chunk], record: StageMoved, dirty:
     queue.next_sequence = max(queue.next_sequence, record.first_sequence + record.count)
     if dirty is not None:
         dirty.queues.add(queue.queue_id)
-    if not queue.groups and queue.options.retention is not Retention.LOG:
+    if not _is_wanted(queue, record.last_sequence):
         return
     shift, apart, span = record.shift, record.apart, _span_of(queue)
     for chunk in chunks:

@@ -411,7 +411,8 @@ def _count_repeats(queue: StoredQueue, group: StoredGroup, run: Run, dirty: Dirt
     for first, last in group.pending.overlap(*run):
         for sequence in range(first, last + 1):
             history = group.attempts.get(sequence)
-            group.attempts[sequence] = history._replace(acquired=history.acquired + 1) if history else Attempts(2)
+            history = history._replace(acquired=history.acquired + 1, due_at=0) if history else Attempts(2)
+            group.attempts[sequence] = history
             if dirty is not None:
                 dirty.mark_value(queue.queue_id, group.group_id, ValueKind.ATTEMPTS, sequence)
 

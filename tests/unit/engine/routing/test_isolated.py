@@ -188,3 +188,24 @@ def test_each_failure_is_waited_for_whoever_asks() -> None:
     driver.advance(120_000)
     assert driver.take() == {3: [1]}
     driver.check()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_comes_back_after_a_delay_of_its_own_waits_like_any_other(*, restarts: bool) -> None:
+    driver = _driver()
+    driver.publish(2)
+    driver.subscribe(1, capacity_messages=1)
+    driver.settle(1, 1, verb=Settlement.RETRY, delay_ms=100)
+    driver.settle(1, 2)
+    driver.advance(100)
+    driver.take()
+    if restarts:
+        driver.restart()
+    else:
+        driver.close(1, clean=True)
+    driver.subscribe(2)
+    driver.advance(999)
+    assert driver.take() == {}
+    driver.advance(1)
+    assert driver.take() == {2: [1]}
+    driver.check()

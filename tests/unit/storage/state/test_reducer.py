@@ -98,7 +98,7 @@ def test_a_repeated_hand_out_adds_to_acquired() -> None:
     group = queue_of(
         add(1, 2), HandedOut(Q, 0, [(1, 1)]), Returned(Q, 0, {1: history}), HandedOut(Q, 0, [(1, 1)])
     ).groups[0]
-    assert group.attempts == {1: history._replace(acquired=2)}
+    assert group.attempts == {1: history._replace(acquired=2, due_at=0)}
     assert group.pending.runs() == [(1, 1)]
 
 
@@ -187,6 +187,16 @@ def test_dedup_ids_leave_the_window_when_new_ones_come() -> None:
     again = [add(1, 1, 100, i0=one), add(2, 1, 900, i0=two), add(3, 1, 1_050, i0=one), add(4, 1, 1_950, i0=three)]
     assert queue_of(*again, options=options).dedup == {b"1": remembered(3, 1_050), b"3": remembered(4, 1_950)}
     assert queue_of(add(1, 1, i0=one), options=QueueOptions(dedup_window_ms=0)).dedup == {}
+
+
+@pytest.mark.parametrize(("head", "kept"), [(1, [1, 2, 3]), (3, [3]), (4, []), (90, [])])
+def test_nothing_is_noted_of_messages_before_every_group(head: int, kept: list[int]) -> None:
+    extra = MessageExtra(priority=2, expires_at=900, deliver_at=800, dedup_id=b"one")
+    queue = queue_of(GroupMoved(Q, 0, head, 1), add(1, 3, i0=extra, i1=extra, i2=extra))
+    assert [list(queue.expires), list(queue.delayed)] == [kept, kept]
+    assert sum(map(len, queue.priorities.values())) == len(kept)
+    assert bool(queue.chunks) == bool(kept)
+    assert list(queue.dedup) == [b"one"]
 
 
 def test_dedup_ids_leave_the_window_when_messages_without_ids_come() -> None:
