@@ -116,6 +116,21 @@ def test_credentials_of_an_unknown_kind_are_checked_unless_there_are_others() ->
         assert (login.username, login.auth_token) == wanted
 
 
+@pytest.mark.parametrize("code", ["9" * 5_000, "0", "x"])
+@pytest.mark.parametrize("head", ["GET /?topic=t HTTP/1.1\r\ncode: {}", "GET /?topic=t&code={} HTTP/1.1"])
+def test_a_code_that_is_none_is_refused_however_long_it_is(head: str, code: str) -> None:
+    session = EventMeshHttpSession.alone(context(), EventMeshHttpSettings())
+    session.receive_data((head.format(code) + "\r\n\r\n").encode())
+    [login] = session.commands()
+    assert isinstance(login, Authenticate)
+    session.authenticated(login.token, Principal("ann"))
+    assert not session.commands()
+    answer = session.data_to_send()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"requestCode" in answer
+    assert not session.closing
+
+
 def test_a_topic_that_is_asked_for_is_made_by_its_own_request() -> None:
     """So a refusal for want of a right is in the audit log."""
     session = EventMeshHttpSession.alone(context(), EventMeshHttpSettings())
