@@ -317,7 +317,7 @@ async def test_topics_are_told_each_second_and_shared(api: ApiClient) -> None:
         await until(lambda: any(data["data"]["ready"] == 2 for data in two.of("queue")))
         assert asked.count("queue.info") <= 3, "once a second for both"
     await until(lambda: hub.subjects == 0)
-    await until(lambda: not hub._running)
+    await until(lambda: not hub._watched)
 
 
 async def test_each_sees_what_it_may(tmp_path: Path) -> None:

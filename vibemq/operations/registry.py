@@ -120,6 +120,11 @@ class Call:
     def is_dry_run(self) -> bool:
         return bool(getattr(self.arguments, "dry_run", False))
 
+    @property
+    def messages(self) -> int:
+        """How many it publishes, as it was asked to."""
+        return len(getattr(self.arguments, "messages", None) or ())
+
     def command(self, session: int, token: Any) -> Command | None:
         """The engine's command; None for a long operation. Raises InvalidOptions and the like."""
         make = self.operation.command

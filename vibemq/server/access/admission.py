@@ -45,9 +45,10 @@ class PeerAdmission:
             return None
         return self._take(command.rows.count if isinstance(command, Publish | Stage) else 1, now)
 
-    def take_one(self, now: float) -> RateLimited | None:
-        """The same for an operation that a task of its own carries out."""
-        return self._take(1, now)
+    def take_messages(self, count: int, now: float) -> RateLimited | None:
+        """The same for an operation that a task of its own carries out, and that publishes so many messages; at least
+        one."""
+        return self._take(max(1, count), now)
 
     def _take(self, count: int, now: float) -> RateLimited | None:
         if not self.per_second or self._bucket.take(count, now):

@@ -22,7 +22,7 @@ from vibemq.cli.online import call, queue_is_missing
 from vibemq.cli.output import Output, count_text, is_standard
 from vibemq.cli.progress import Tracker, tracked
 from vibemq.client import Client
-from vibemq.errors import Blocked, ErrorCode, InvalidPayload, VibeMQError
+from vibemq.errors import Blocked, ErrorCode, InvalidPayload, RateLimited, VibeMQError
 from vibemq.model.message_lines import read_message_line
 
 STDIN = Path("-")
@@ -149,7 +149,7 @@ class Import:
         for wait_s in BLOCKED_WAITS_S:
             try:
                 return await self._send_once(lines)
-            except Blocked as error:
+            except (Blocked, RateLimited) as error:
                 self.note(f"{error}; trying again in {wait_s} s")
                 await anyio.sleep(wait_s)
         return await self._send_once(lines)

@@ -46,7 +46,7 @@ def begin(state: HttpState, exchange: Exchange) -> Work:
     text = exchange.style.code
     if is_event(exchange.request.headers) and text in ("0", "", "104", "102"):
         return send_events(state, exchange, "")
-    handler = _BY_CODE.get(int(text)) if text.isascii() and text.isdigit() and len(text) < 6 else None
+    handler = _BY_CODE.get(_code_in(text))
     if handler is None:
         raise EventMeshRefusal(RetCode.REQUESTCODE_INVALID, INVALID_CODE, status=400)
     _check_headers(exchange)
@@ -55,8 +55,12 @@ def begin(state: HttpState, exchange: Exchange) -> Work:
 
 def otherwise(exchange: Exchange) -> RetCode:
     """What the operation answers to a failure that has no number of its own."""
-    text = exchange.style.code
-    return _OTHERWISE.get(int(text) if text.isascii() and text.isdigit() else 0, RetCode.SEND_ASYNC_MSG_ERR)
+    return _OTHERWISE.get(_code_in(exchange.style.code), RetCode.SEND_ASYNC_MSG_ERR)
+
+
+def _code_in(text: str) -> int:
+    """0 = it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
 def _check_headers(exchange: Exchange) -> None:

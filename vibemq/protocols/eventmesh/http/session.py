@@ -5,6 +5,7 @@ Requests are answered one after the other, in the order in which they came.
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from weakref import WeakMethod
 
@@ -378,15 +379,15 @@ class EventMeshHttpSession(OptionalVerbs):
 def _credentials_of(headers: Mapping[str, str]) -> HttpCredentials:
     whole = headers.get("authorization", "")
     kind, _, given = whole.partition(" ")
+    found = HttpCredentials()
     if kind.lower() == "bearer":
-        return HttpCredentials(token=given.strip())
-    if kind.lower() == "basic":
-        try:
+        found = HttpCredentials(token=given.strip())
+    elif kind.lower() == "basic":
+        # Or it is no base64, is not even ASCII, or holds no UTF-8.
+        with suppress(ValueError):
             name, _, password = base64.b64decode(given.strip(), validate=True).decode().partition(":")
-        except ValueError:
-            # It is no base64, is not even ASCII, or holds no UTF-8.
-            return HttpCredentials(token=whole)
-        return HttpCredentials(name, password)
-    named = HttpCredentials(headers.get("username", ""), headers.get("passwd", ""), headers.get("token", ""))
-    # Where none are sent, a certificate may log in.
-    return named if named != HttpCredentials() else HttpCredentials(token=whole)
+            found = HttpCredentials(name, password)
+    else:
+        found = HttpCredentials(headers.get("username", ""), headers.get("passwd", ""), headers.get("token", ""))
+    # What cannot be read is refused like a wrong token: where no credentials are sent, a certificate may log in.
+    return HttpCredentials(token=whole) if found == HttpCredentials() else found

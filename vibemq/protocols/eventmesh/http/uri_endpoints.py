@@ -87,7 +87,7 @@ def _topic_of(exchange: Exchange) -> str:
 
 def _create_topic(state: HttpState, exchange: Exchange) -> None:
     options = topic_options(state.context, state.settings.durability)
-    state.ask(CreateQueue(state.session, _topic_told(state), _topic_of(exchange), options, implied=True))
+    state.ask(CreateQueue(state.session, _topic_told(state), _topic_of(exchange), options))
 
 
 def _delete_topic(state: HttpState, exchange: Exchange) -> None:

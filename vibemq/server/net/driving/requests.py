@@ -117,7 +117,7 @@ class PeerRequests:
         if command is None:
             if self._decide(peer, batch):
                 return False
-            if (limited := self._guard.take_one(now)) is not None:
+            if (limited := self._guard.take_messages(call.messages, now)) is not None:
                 peer.session.refused(request.token, limited)
             else:
                 self._operations.begin(peer, request.token, call)

@@ -70,6 +70,15 @@ class SharedTopic:
     frame: bytes = b""
 
 
+@dataclass(slots=True, eq=False)
+class WatchedView:
+    """What those of one view read."""
+
+    subjects: dict[EventTopic, SharedTopic] = field(default_factory=dict)
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Something has changed."""
+
+
 class TopicReader:
     """One stream's part of the hub: of each topic the latest frame that was not taken."""
 
@@ -106,37 +115,39 @@ class TopicReader:
 class EventHub:
     def __init__(self, services: ApiServices) -> None:
         self._services = services
-        self._subjects: dict[tuple[TopicView, EventTopic], SharedTopic] = {}
-        self._running = False
-        self._wanted = asyncio.Event()
+        self._watched: dict[TopicView, WatchedView] = {}
+        """Each is asked for by itself, so that nobody waits for the many figures that somebody else wants."""
         self.hides: Callable[[Principal], bool] = lambda principal: False
         """Whether a principal is shown nothing of what is in messages."""
 
     @property
     def subjects(self) -> int:
         """Topics that are asked for."""
-        return len(self._subjects)
+        return sum(len(watched.subjects) for watched in self._watched.values())
 
     def open(self, asker: Asker, topics: list[EventTopic]) -> TopicReader:
         view = self.view(asker)
+        watched = self._watched.get(view)
+        if watched is None:
+            watched = WatchedView()
+            self._services.peers.begin(self._run, view, watched)
+            self._watched[view] = watched
         subjects: list[SharedTopic] = []
         for topic in topics:
-            subject = self._subjects.get((view, topic))
+            subject = watched.subjects.get(topic)
             if subject is None:
-                subject = self._subjects[view, topic] = SharedTopic(topic)
+                subject = watched.subjects[topic] = SharedTopic(topic)
             subjects.append(subject)
         reader = TopicReader(self, asker, subjects)
-        self._wanted.set()
-        if not self._running:
-            self._running = True
-            self._services.peers.begin(self._run)
+        watched.wanted.set()
         return reader
 
     def forget(self, reader: TopicReader, subjects: list[SharedTopic]) -> None:
         for subject in subjects:
             subject.readers.pop(reader, None)
-        self._subjects = {key: subject for key, subject in self._subjects.items() if subject.readers}
-        self._wanted.set()
+        for watched in self._watched.values():
+            watched.subjects = {topic: subject for topic, subject in watched.subjects.items() if subject.readers}
+            watched.wanted.set()
 
     def view(self, asker: Asker) -> TopicView:
         policy, principal = self._services.accounts.policy, asker.principal
@@ -144,27 +155,27 @@ class EventHub:
             return SUPERUSERS
         return TopicView(principal.name, principal.token_id, principal.since, policy.rights_of(principal))
 
-    async def _run(self) -> None:
+    async def _run(self, view: TopicView, watched: WatchedView) -> None:
         try:
-            while self._subjects:
-                for (view, _), subject in list(self._subjects.items()):
+            while watched.subjects:
+                for subject in list(watched.subjects.values()):
                     await self._refresh(view, subject)
-                self._wanted.clear()
-                await self._rest()
+                watched.wanted.clear()
+                await self._rest(view, watched)
         finally:
-            self._running = False
+            del self._watched[view]
 
-    async def _rest(self) -> None:
+    async def _rest(self, view: TopicView, watched: WatchedView) -> None:
         """Until the next second; a topic that is new is asked for at once."""
         loop = asyncio.get_running_loop()
         end = loop.time() + PERIOD_S
-        while self._subjects and (left := end - loop.time()) > 0:
+        while watched.subjects and (left := end - loop.time()) > 0:
             try:
-                await asyncio.wait_for(self._wanted.wait(), left)
+                await asyncio.wait_for(watched.wanted.wait(), left)
             except TimeoutError:
                 return
-            self._wanted.clear()
-            for view, subject in [(key[0], subject) for key, subject in self._subjects.items() if not subject.frame]:
+            watched.wanted.clear()
+            for subject in [subject for subject in watched.subjects.values() if not subject.frame]:
                 await self._refresh(view, subject)
 
     async def _refresh(self, view: TopicView, subject: SharedTopic) -> None:

@@ -14,7 +14,7 @@ from vibemq.cli.admin.transfer import import_command
 from vibemq.cli.admin.transfer.export_file import ExportFile, ImportLine
 from vibemq.cli.admin.transfer.import_command import Import
 from vibemq.client import Client
-from vibemq.errors import Blocked, InvalidPayload
+from vibemq.errors import Blocked, InvalidPayload, RateLimited, VibeMQError
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import pack_row
 
@@ -28,11 +28,12 @@ class BlockedBroker:
 
     refusals: int
     taken: list[Any] = field(default_factory=list)
+    error: type[VibeMQError] = Blocked
 
     async def admin(self, verb: str, **arguments: Any) -> dict[str, Any]:
         if arguments["messages"] and self.refusals:
             self.refusals -= 1
-            raise Blocked("memory is above its watermark")
+            raise self.error("memory is above its watermark")
         self.taken += arguments["messages"]
         return {"position": len(self.taken), "imported": len(arguments["messages"]), "expired": 0, "left": 0}
 
@@ -46,10 +47,13 @@ class TwoMessages:
         return [ImportLine(n, b"{}", {"n": n}, 2, MessageExtra()) for n in (1, 2)]
 
 
+@pytest.mark.parametrize("error", [Blocked, RateLimited])
 @pytest.mark.parametrize("refusals", [0, 1, len(WAITS)])
-async def test_an_import_goes_on_once_the_broker_takes_messages(monkeypatch: pytest.MonkeyPatch, refusals: int) -> None:
+async def test_an_import_goes_on_once_the_broker_takes_messages(
+    monkeypatch: pytest.MonkeyPatch, refusals: int, error: type[VibeMQError]
+) -> None:
     monkeypatch.setattr(import_command, "BLOCKED_WAITS_S", WAITS)
-    broker, notes = BlockedBroker(refusals), list[str]()
+    broker, notes = BlockedBroker(refusals, error=error), list[str]()
     job = Import(cast(Client, broker), "q", cast(ExportFile, TwoMessages()), note=notes.append)
     await job.run(lambda done, total: None)
     assert (job.imported, broker.taken) == (2, [{"n": 1}, {"n": 2}])

@@ -13,7 +13,7 @@ import pytest
 
 from bench.guard.counting import instructions
 from vibemq.errors import AuthFailed
-from vibemq.model.commands import Publish
+from vibemq.model.commands import CreateQueue, Publish
 from vibemq.model.effects import Published, Reply
 from vibemq.protocols.eventmesh.http import EventMeshHttpSession, EventMeshHttpSettings
 from vibemq.protocols.eventmesh.http.session import PIPELINED_BYTES_MAX
@@ -103,7 +103,7 @@ def test_credentials_that_cannot_be_read_are_checked_as_they_are(given: str) -> 
     [login] = session.commands()
     assert isinstance(login, Authenticate)
     assert (login.username, login.password) == ("", "")
-    assert login.token.startswith("Basic")
+    assert login.auth_token.startswith("Basic")
 
 
 def test_credentials_of_an_unknown_kind_are_checked_unless_there_are_others() -> None:
@@ -113,7 +113,34 @@ def test_credentials_of_an_unknown_kind_are_checked_unless_there_are_others() ->
         session.receive_data(head.encode())
         [login] = session.commands()
         assert isinstance(login, Authenticate)
-        assert (login.username, login.token) == wanted
+        assert (login.username, login.auth_token) == wanted
+
+
+@pytest.mark.parametrize("code", ["9" * 5_000, "0", "x"])
+@pytest.mark.parametrize("head", ["GET /?topic=t HTTP/1.1\r\ncode: {}", "GET /?topic=t&code={} HTTP/1.1"])
+def test_a_code_that_is_none_is_refused_however_long_it_is(head: str, code: str) -> None:
+    session = EventMeshHttpSession.alone(context(), EventMeshHttpSettings())
+    session.receive_data((head.format(code) + "\r\n\r\n").encode())
+    [login] = session.commands()
+    assert isinstance(login, Authenticate)
+    session.authenticated(login.token, Principal("ann"))
+    assert not session.commands()
+    answer = session.data_to_send()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"requestCode" in answer
+    assert not session.closing
+
+
+def test_a_topic_that_is_asked_for_is_made_by_its_own_request() -> None:
+    """So a refusal for want of a right is in the audit log."""
+    session = EventMeshHttpSession.alone(context(), EventMeshHttpSettings())
+    session.receive_data(b"GET /eventmesh/topic/create?topic=t HTTP/1.1\r\n\r\n")
+    [login] = session.commands()
+    assert isinstance(login, Authenticate)
+    session.authenticated(login.token, Principal("ann"))
+    [create] = session.commands()
+    assert isinstance(create, CreateQueue)
+    assert (create.queue, create.implied) == ("t", False)
 
 
 LARGE = b"x" * 1_000_000

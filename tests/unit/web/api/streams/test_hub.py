@@ -1,13 +1,16 @@
 """A reader that is behind gets the latest figures, and those of each topic once."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import anyio
 import pytest
 
 from vibemq.errors import InvalidPayload, InvalidQueueName
 from vibemq.model.access import Principal
 from vibemq.web.api.endpoints.streams import read_topic
-from vibemq.web.api.services import Asker
-from vibemq.web.api.streams.hub import EventTopic, SharedTopic, TopicReader
+from vibemq.web.api.services import ApiServices, Asker
+from vibemq.web.api.streams.hub import EventHub, EventTopic, SharedTopic, TopicReader
 
 ASKER = Asker(Principal("user"), "host", "id")
 
@@ -26,6 +29,39 @@ async def test_the_latest_frame_counts() -> None:
     assert await reader.take(0) == b""
     assert list(one.readers) == [reader]
     await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_nobody_waits_for_the_figures_that_another_user_wants() -> None:
+    answered = anyio.Event()
+
+    class Operations:
+        async def ask(self, asker: Asker, operation: str, arguments: dict[str, Any]) -> Any:
+            if asker is not ASKER:
+                await answered.wait()
+            return SimpleNamespace(result={"asked": asker.principal.name})
+
+    policy = SimpleNamespace(is_superuser=lambda principal: False, rights_of=lambda principal: None)
+    async with anyio.create_task_group() as tasks:
+        services = SimpleNamespace(
+            operations=Operations(),
+            accounts=SimpleNamespace(policy=policy),
+            peers=SimpleNamespace(begin=tasks.start_soon),
+        )
+        hub = EventHub(cast(ApiServices, services))
+        topics = [EventTopic(str(number), "overview", "broker.overview") for number in range(3)]
+        slow = hub.open(Asker(Principal("greedy"), "host", "id"), topics)
+        await anyio.lowlevel.checkpoint()
+        quick = hub.open(ASKER, topics[:1])
+        assert b'"user"' in await quick.take(60)
+        assert (hub.subjects, await slow.take(0)) == (4, b"")
+        answered.set()
+        assert b'"greedy"' in await slow.take(60)
+        quick.close()
+        assert hub.subjects == 3
+        slow.close()
+    assert hub.subjects == 0
 
 
 def test_topics_are_read_strictly() -> None:
