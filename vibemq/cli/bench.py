@@ -113,9 +113,9 @@ async def _measure(out: Output, settings: ClientSettings, messages: int, size: i
         try:
             figures.lone_ms = await _lone_publish(mq, queue, size)
             await mq.purge_queue(queue)
-            with tracked("published", out.notes, silent=out.json) as progress:
+            with tracked("published", out, silent=out.json) as progress:
                 figures.publish_s = await _publish(mq, queue, messages, size, progress)
-            with tracked("consumed ", out.notes, silent=out.json) as progress:
+            with tracked("consumed ", out, silent=out.json) as progress:
                 figures.consume_s = await _consume(mq, queue, messages, progress)
         finally:
             with anyio.CancelScope(shield=True):

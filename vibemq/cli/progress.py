@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from vibemq.cli.output import Output
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
@@ -45,11 +47,13 @@ class PlainTracker:
 
 
 @contextmanager
-def tracked(title: str, console: "Console", *, silent: bool = False) -> Iterator[Tracker]:
-    """Report progress on `console` (its stderr) while the block runs."""
+def tracked(title: str, out: Output, *, silent: bool = False) -> Iterator[Tracker]:
+    """Report progress among the notes of `out` while the block runs."""
     if silent:
         yield _ignore
-    elif console.is_terminal:
+        return
+    console = out.notes
+    if console.is_terminal:
         with bars(console) as progress:
             task = progress.add_task(title, total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total or None)

@@ -124,7 +124,7 @@ def pub(
     else:
 
         async def work(mq: Client) -> Sent:
-            with tracked("published", out.notes, silent=json or bool(bodies)) as progress:
+            with tracked("published", out, silent=json or bool(bodies)) as progress:
                 return await _publish(mq, queue, source(), count, rate, options, progress, out)
 
         sent = call(url, timeout, work)

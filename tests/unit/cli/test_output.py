@@ -7,6 +7,7 @@ import os
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich import cells
@@ -237,30 +238,36 @@ def test_plain_progress_is_a_line_per_interval_and_the_last() -> None:
     assert len(lines) == 6
 
 
+def noting(**console: Any) -> Output:
+    out = Output(json=False)
+    out.notes = Console(**console)
+    return out
+
+
 def test_plain_progress_of_unknown_length() -> None:
     stream = io.StringIO()
-    with tracked("exported", Console(file=stream)) as progress:
+    with tracked("exported", noting(file=stream)) as progress:
         progress(17, 0)
     assert stream.getvalue() == "exported: 17\n"
 
 
 def test_work_that_reports_no_progress_has_no_line_of_it() -> None:
     stream = io.StringIO()
-    with tracked("looked at", Console(file=stream)):
+    with tracked("looked at", noting(file=stream)):
         pass
     assert stream.getvalue() == ""
 
 
 def test_progress_is_silent_on_request() -> None:
     stream = io.StringIO()
-    with tracked("exported", Console(file=stream), silent=True) as progress:
+    with tracked("exported", noting(file=stream), silent=True) as progress:
         progress(17, 0)
     assert stream.getvalue() == ""
 
 
 def test_progress_on_a_terminal_is_a_bar() -> None:
     stream = io.StringIO()
-    with tracked("exported", Console(file=stream, force_terminal=True, width=100)) as progress:
+    with tracked("exported", noting(file=stream, force_terminal=True, width=100)) as progress:
         progress(50, 100)
     assert "50/100" in stream.getvalue()
 

@@ -69,7 +69,7 @@ def _back_up_offline(target: Path, data_dir: Path, storage: str | None, out: Out
     if dry_run:
         provider_name(data_dir, storage)
         return folder_bytes(data_dir)
-    with opened(data_dir, storage) as provider, tracked("backup", out.notes, silent=out.json) as progress:
+    with opened(data_dir, storage) as provider, tracked("backup", out, silent=out.json) as progress:
         provider.backup(target, progress)
     return folder_bytes(target)
 
@@ -214,7 +214,7 @@ def _take(lock: DirectoryLock, data_dir: Path, *, occupied: bool) -> None:
 def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None:
     paths = sorted(path for path in source.rglob("*") if path.relative_to(source).parts[0] not in OF_NO_STORE)
     total, done = sum(path.stat().st_size for path in paths if path.is_file()), 0
-    with tracked("restore", out.notes, silent=out.json) as progress:
+    with tracked("restore", out, silent=out.json) as progress:
         for path in paths:
             place = copy / path.relative_to(source)
             if path.is_dir():

@@ -24,7 +24,7 @@ def compact(data_dir: DataDir, storage: Storage = None, dry_run: DryRun = False,
 def _free(data_dir: Path, storage: str | None, out: Output) -> int:
     # Measured outside: an open store has files that are not there before and afterwards.
     before = folder_bytes(data_dir)
-    with opened(data_dir, storage) as provider, tracked("compact", out.notes, silent=out.json) as progress:
+    with opened(data_dir, storage) as provider, tracked("compact", out, silent=out.json) as progress:
         provider.compact(progress)
     return max(0, before - folder_bytes(data_dir))
 

@@ -45,7 +45,7 @@ def import_file(
     if not file.is_file():
         raise NotFound(f"there is no file {file}")
     out = Output(json=json)
-    with tracked("imported", out.notes, silent=json) as progress:
+    with tracked("imported", out, silent=json) as progress:
         report = _import(file, data_dir, storage, progress, resume=resume, dry_run=dry_run)
     out.emit({**asdict(report), "dry_run": dry_run}, _text(report, dry_run=dry_run))
     if report.bad:

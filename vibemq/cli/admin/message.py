@@ -93,7 +93,7 @@ def remove(
 
     async def work(mq: Client) -> Removals:
         await require_queue(mq, queue)
-        with tracked("looked at", out.notes, silent=json or not named) as progress:
+        with tracked("looked at", out, silent=json or not named) as progress:
             found = Removals(set(named))
             arguments: dict[str, Any] = {"sequences": sequences, "ids": named, "dry_run": dry_run}
             start: int | None = 0

@@ -43,7 +43,7 @@ def migrate(
         f"Apply {count_text(len(found.pending), 'step')} to {data_dir}? Going back needs a copy.",
         yes=yes,
     )
-    with tracked("migrated", out.notes, silent=json) as progress:
+    with tracked("migrated", out, silent=json) as progress:
         applied = migrations.migrate(data_dir, progress)
     found = migrations.status(data_dir)
     out.emit(

@@ -49,7 +49,7 @@ async def _run(out: Output, frame: Any, folder: Path) -> list[str]:
             await job.flow(seen)
         await job.close_books()
         out.note(f"replaying the dead letters into {CANCELLED_QUEUE} …")
-        with tracked("replayed ", out.notes, silent=out.json) as progress:
+        with tracked("replayed ", out, silent=out.json) as progress:
             await job.replay(progress)
     finally:
         with anyio.CancelScope(shield=True):

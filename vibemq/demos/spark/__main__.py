@@ -66,12 +66,12 @@ async def _run(out: Output, frame: Any, folder: Path) -> list[str]:
     )
     flow = DemoFlow(broker, driver, frame, out.note)
     try:
-        with tracked("processed", out.notes, silent=out.json) as progress:
+        with tracked("processed", out, silent=out.json) as progress:
             await flow.run(progress)
         await driver.stop()
         out.note("reading the results and the dead letters …")
         async with broker.client("demo-auditor") as mq:
-            with tracked("results  ", out.notes, silent=out.json) as progress:
+            with tracked("results  ", out, silent=out.json) as progress:
                 found = await books.close(mq, flow.result, progress)
     finally:
         with anyio.CancelScope(shield=True):

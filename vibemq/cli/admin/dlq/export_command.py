@@ -127,7 +127,7 @@ async def copied(
     mq: pages.Admin, arguments: dict[str, Any], limit: int | None, stream: BinaryIO, out: Output
 ) -> Exported:
     done = Exported()
-    with tracked("exported", out.notes, silent=out.json) as progress:
+    with tracked("exported", out, silent=out.json) as progress:
         async for page in pages.letters(mq, arguments, limit, done.damaged):
             for part in pages.in_parts(page):
                 for letter in await pages.with_payloads(mq, part):

@@ -45,7 +45,7 @@ def follow(url: str, timeout: float, job: dict[str, Any], out: Output) -> dict[s
 async def _look(mq: Client, latest: list[dict[str, Any]], out: Output) -> dict[str, Any]:
     job: dict[str, Any] = latest[0]
     waits = ""
-    with tracked(VERBS.get(job["kind"], "done"), out.notes, silent=out.json) as progress:
+    with tracked(VERBS.get(job["kind"], "done"), out, silent=out.json) as progress:
         while True:
             job = latest[0] = await mq.admin("job.show", job=job["job"])
             progress(job["done"], job["selected"] or 0)

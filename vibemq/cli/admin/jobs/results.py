@@ -33,7 +33,7 @@ async def _copy(mq: Client, job: str, stream: BinaryIO, out: Output) -> dict[str
     """The last line."""
     offset: int | None = 0
     end = b""
-    with tracked("fetched", out.notes, silent=out.json) as progress:
+    with tracked("fetched", out, silent=out.json) as progress:
         while offset is not None:
             part = await mq.admin("job.result", job=job, offset=offset)
             data = base64.b64decode(part["data"])

@@ -41,7 +41,7 @@ def export(
             head = {"queue": queue, **head, "exported_at": time.time_ns() // 1_000_000, "broker": mq.server_version}
             writer = ExportWriter(stream, head)
             expected = info["ready"] + info["delayed"] + info["in_flight"]
-            with tracked("exported", out.notes, silent=json) as progress:
+            with tracked("exported", out, silent=json) as progress:
                 await _copy(mq, queue, info["incarnation"], writer, lambda done: progress(done, max(done, expected)))
             writer.finish()
             return writer.count

@@ -68,7 +68,7 @@ def import_file(
     out = Output(json=json)
     with _readable(file) as path:
         export = ExportFile(path)
-        with tracked("checked", out.notes, silent=json) as progress:
+        with tracked("checked", out, silent=json) as progress:
             export.check(progress)
 
         async def work(mq: Client) -> None:
@@ -206,7 +206,7 @@ class Import:
 async def _run(job: Import, out: Output) -> None:
     again = "run the same command again for the rest"
     try:
-        with tracked("imported", out.notes, silent=out.json) as progress:
+        with tracked("imported", out, silent=out.json) as progress:
             await job.run(progress)
     except anyio.get_cancelled_exc_class():
         out.note(f"interrupted: {job.position:,} of {job.export.count:,} messages are done with; {again}")

@@ -98,7 +98,7 @@ class Move:
 async def _run(job: Move, out: Output) -> None:
     verb = "counted" if job.dry_run else "moved"
     try:
-        with tracked(verb, out.notes, silent=out.json) as progress:
+        with tracked(verb, out, silent=out.json) as progress:
             await job.run(progress)
     except anyio.get_cancelled_exc_class():
         out.note(f"interrupted: {count_text(job.count, 'message')} {verb}; {AGAIN}")
