@@ -7,7 +7,6 @@
 The names below are loaded when first used, so that `import vibemq` costs nothing. Type checkers read `__init__.pyi`.
 """
 
-import gc
 from importlib import import_module
 from typing import Any
 
@@ -48,24 +47,13 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "sync":
-        return _imported("vibemq.sync")
+        return import_module("vibemq.sync")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'vibemq' has no attribute {name!r}")
-    value = getattr(_imported(home), name)
+    value = getattr(import_module(home), name)
     globals()[name] = value
     return value
-
-
-def _imported(module: str) -> Any:
-    # Nothing of it is garbage, and Python's collector would look at all of it again and again as it grows.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return import_module(module)
-    finally:
-        if collects:
-            gc.enable()
 
 
 def __dir__() -> list[str]:
