@@ -129,6 +129,13 @@ def with_history() -> Driver:
     return driver
 
 
+def held_with_history() -> Driver:
+    """In one stretch."""
+    driver = with_history()
+    driver.subscribe(1, capacity_messages=8 * MANY, ack_timeout_ms=0)
+    return driver
+
+
 def held(**options: Any) -> Driver:
     driver = Driver()
     driver.create(**options)
@@ -244,6 +251,7 @@ LONG: dict[str, tuple[Callable[[], Driver], Command]] = {
     "extend one run": (held_in_part, ask.Extend(1, "t", 1, [(1, MANY)], 60_000)),
     "purge scattered": (ready, ask.PurgeQueue(9, "t", "q")),
     "purge delayed": (delayed, ask.PurgeQueue(9, "t", "q")),
+    "acks with history": (held_with_history, Settle(1, "t", 1, Settlement.ACK, [(1, 1 << 62)])),
     "purge with history": (with_history, ask.PurgeQueue(9, "t", "q")),
     "purge groups": (scattered_groups, ask.PurgeQueue(9, "t", "q")),
     "purge log": (log, ask.PurgeQueue(9, "t", "q")),

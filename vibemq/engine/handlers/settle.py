@@ -8,6 +8,7 @@ from vibemq.engine.handlers.jobs.deaths import note_tried
 from vibemq.engine.handlers.requeue import fail, release
 from vibemq.engine.pacing import STEP_UNITS, Slices, pieces
 from vibemq.engine.queue.consumer import Consumer
+from vibemq.engine.queue.group import FORGOTTEN_PER_RUN
 from vibemq.engine.queue.unacked import NEVER
 from vibemq.engine.requests.failing import NOTED_PER_UNIT, note_acknowledged
 from vibemq.engine.state import EngineState
@@ -25,7 +26,7 @@ def settle(state: EngineState, step: Step, command: Settle) -> Slices | None:
     if _is_long(consumer, command):
         return _settle_in_slices(state, step, command)
     # What comes back or dies has a record of its own for each command; acknowledgements share one.
-    step.work += len(command.runs) if command.verb is Settlement.ACK else 1 + _asked(command.runs)
+    step.work += _cost_of_acks(consumer, command) if command.verb is Settlement.ACK else 1 + _asked(command.runs)
     held = _settle_runs(state, step, consumer, command, command.runs)
     _answer_settled(step, consumer, command, held)
     return None
@@ -40,9 +41,17 @@ def _is_long(consumer: Consumer | None, command: Settle | Extend) -> bool:
         return False
     if _by_message(command) or len(runs) > 1 or consumer.unacked.run_count > STEP_UNITS:
         return True
+    if consumer.group.attempts and isinstance(command, Settle):
+        return True
     if consumer.queue.requests:
         return len(consumer.queue.requests) > NOTED_PER_UNIT * STEP_UNITS
     return False
+
+
+def _cost_of_acks(consumer: Consumer | None, command: Settle) -> int:
+    if consumer is None or not consumer.group.attempts:
+        return len(command.runs)
+    return len(command.runs) + min(consumer.unacked.count, _asked(command.runs)) // FORGOTTEN_PER_RUN
 
 
 def _by_message(command: Settle | Extend) -> bool:
@@ -76,8 +85,10 @@ def _pieces(state: EngineState, command: Settle | Extend) -> Iterator[tuple[list
         held, requests = consumer.unacked, consumer.queue.requests
         if _by_message(command):
             return held.cut_members(first, last, most)
-        last, cost = held.cut_runs(first, last, most)
-        if requests and isinstance(command, Settle):
+        if not isinstance(command, Settle):
+            return held.cut_runs(first, last, most)
+        last, cost = consumer.group.cut_held_by(consumer, first, last, most)
+        if requests:
             last, number = requests.cut(first, last, NOTED_PER_UNIT * most)
             cost += number // NOTED_PER_UNIT
         return last, cost

@@ -79,6 +79,17 @@ _NOTHING_COUNTED = _NothingCounted()
 _LOOKUPS_MAX = 16
 FORGOTTEN_PER_RUN = 20
 """To forget the history of so many messages costs as much as a run."""
+
+
+def cut_history(start: int, last: int, most: int) -> tuple[int, int]:
+    """(stop, cost): how far up to `last` it costs about `most` to forget histories. `start`: the first message. The
+    sequences before it cost nothing, however many they are."""
+    if start > last:
+        return last, 0
+    last = min(last, start + FORGOTTEN_PER_RUN * most)
+    return last, (last - start) // FORGOTTEN_PER_RUN
+
+
 _NO_DELAYED = Delayed()
 _NO_SCHEDULED = Scheduled(Instants())
 _NO_ATTEMPTS: dict[int, Attempts] = {}
@@ -488,10 +499,9 @@ class Group:
         """(stop, cost): how far of [first, last] about `most` runs of what waits reach, or messages, and how many these
         are."""
         last, cost = self.ready.cut(first, last, most, by_message=by_message)
-        if self.attempts and (start := self.ready.first_at(first)) is not None and start <= last:
-            # From the first message that waits: sequences without messages cost nothing, however many they are.
-            last = min(last, start + FORGOTTEN_PER_RUN * most)
-            cost += (last - start) // FORGOTTEN_PER_RUN
+        if self.attempts and (start := self.ready.first_at(first)) is not None:
+            last, forgotten = cut_history(start, last, most)
+            cost += forgotten
         for later in (self.delayed, self.scheduled):
             if later:
                 some = later.smallest(most, first)
@@ -504,11 +514,19 @@ class Group:
         """The same of what is held, whoever holds it."""
         cost = 0
         for consumer in self.consumers:
-            last, number = consumer.unacked.cut_runs(first, last, most)
+            last, number = self.cut_held_by(consumer, first, last, most)
             cost += number
         if self.cursor is not None:
             last, number = self.cursor.held.cut_runs(first, last, most)
             cost += number
+        return last, cost
+
+    def cut_held_by(self, consumer: Consumer, first: int, last: int, most: int) -> tuple[int, int]:
+        """The same of what one consumer holds."""
+        last, cost = consumer.unacked.cut_runs(first, last, most)
+        if self.attempts and (held := consumer.unacked.front(1, first)):
+            last, forgotten = cut_history(held[0][0], last, most)
+            cost += forgotten
         return last, cost
 
     def remember(self, sequence: int, history: Attempts) -> None:
