@@ -116,6 +116,22 @@ def test_the_store_is_compacted_by_itself_when_the_disk_is_short(
     assert list(provider.check()) == []
 
 
+def test_a_disk_that_is_enlarged_takes_a_bigger_store(
+    folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpointer is a process of its own, and sees the disk as it is now when it starts."""
+    with monkeypatch.context() as before:
+        before.setattr("vibemq.storage.lmdb.environment.env.map_bytes", lambda _: 4 << 20)
+        provider = opened(folder, SETTINGS.model_copy(update={"buffer_bytes": 0}), disk)
+    provider.maintain()
+    fill(provider)
+    assert provider.stats().store_bytes > 4 << 20
+    assert sequences(provider, 1)[:3] == [1, 2, 3]
+    provider.maintain()
+    assert provider.stats().details["checkpointer_restarts"] == 0
+    provider.close()
+
+
 def test_a_roomy_disk_is_left_alone(provider: LmdbProvider) -> None:
     fill(provider)
     size = provider.stats().store_bytes
