@@ -16,7 +16,7 @@ import pytest
 from vibemq import plugins
 from vibemq.cli.admin import main
 from vibemq.cli.entry import run_app
-from vibemq.errors import RestoreUnfinished
+from vibemq.errors import RestoreUnfinished, StorageDamaged
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadFacts, DeadLettered, Dropped, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
@@ -106,6 +106,18 @@ def test_damage_is_named_and_repaired(admin: Run, data_dir: Path) -> None:
     assert repaired["repaired"] is True
     assert repaired["not_saved"]
     assert admin("check", "--data-dir", data_dir)[0] == 0
+
+
+def test_a_store_without_its_file_is_named_and_can_be_repaired(admin: Run, data_dir: Path, provider: str) -> None:
+    file = data_dir / {"lmdb": "store/data.mdb", "sqlite": "vibemq.sqlite"}[provider]
+    file.unlink()
+    with pytest.raises(StorageDamaged, match="file is missing"):
+        opened(data_dir, provider)
+    code, answer, _ = admin("check", "--data-dir", data_dir)
+    assert (code, answer["ok"], "file is missing" in answer["problems"][0]["what"]) == (1, False, True)
+    code, answer, _ = admin("repair", "--data-dir", data_dir, "--yes")
+    assert (code, answer["repaired"], bool(answer["not_saved"])) == (0, True, True)
+    opened(data_dir, provider).close()
 
 
 def test_the_answer_of_a_sound_store(admin: Run, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

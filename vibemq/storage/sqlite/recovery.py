@@ -26,6 +26,13 @@ def log_of(database: Path) -> Path:
     return database.with_name(f"{database.name}-wal")
 
 
+def refuse_missing(database: Path) -> None:
+    """Raise StorageDamaged for a store that has lost its database, of which SQLite says no more than that it cannot be
+    opened."""
+    if not database.exists():
+        raise StorageDamaged("the file is missing", path=str(database), offset=0, hint=HINT)
+
+
 def refuse_what_is_behind(database: Path) -> None:
     """Compare the store with the note of how far it was durable, before anything is written.
 
@@ -94,7 +101,7 @@ def reader(database: Path) -> sqlite3.Connection:
 @contextmanager
 def readable(database: Path, problems: list[Problem]) -> Iterator[Path]:
     """A database to read from: the damaged one, or beside it one whose log can be read beyond its damage."""
-    log = scan(log_of(database), database)
+    log = scan(log_of(database), database) if database.exists() else None
     found, noted = _lsn_in(database), read_note(note_of(database))[0]
     behind = found is not None and found < noted
     if log is None or not (log.broken_at is not None or behind):
