@@ -1,7 +1,9 @@
 """What a store must have after a start, and what can be saved of one that has lost it."""
 
+import errno
 import logging
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,6 +20,8 @@ from vibemq.storage.sqlite.wal import Scan, has_commit, scan
 
 logger = logging.getLogger(__name__)
 
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+"""Of a file system on which a file has one name."""
 COMPANIONS = ("-wal", "-shm", SUFFIX)
 """Files that belong to a database, by what follows its name."""
 
@@ -111,12 +115,21 @@ def readable(database: Path, problems: list[Problem]) -> Iterator[Path]:
     copy = database.with_name(f"{database.name}.salvage")
     remove(copy)
     try:
-        # The same bytes under another name, which nobody writes to.
-        os.link(database, copy)
+        _give_another_name(database, copy)
         log_of(copy).write_bytes(log.rebuilt(with_tail=behind))
         yield copy
     finally:
         remove(copy)
+
+
+def _give_another_name(file: Path, name: Path) -> None:
+    """The same bytes, which nobody writes to."""
+    try:
+        os.link(file, name)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copyfile(file, name)
 
 
 def _name_damage(log: Scan, database: Path, problems: list[Problem]) -> None:
