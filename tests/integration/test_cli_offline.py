@@ -287,6 +287,15 @@ def test_a_directory_in_use_is_not_restored_and_a_dry_run_says_so(
     assert admin("restore", target, "--data-dir", data_dir, "--dry-run")[0] == 0
 
 
+def test_folders_of_a_store_may_be_elsewhere(admin: Run, data_dir: Path, tmp_path: Path) -> None:
+    for place in [path for path in data_dir.iterdir() if path.is_dir()]:
+        place.symlink_to(place.rename(tmp_path / f"fast-{place.name}"))
+    target = tmp_path / "new"
+    assert admin("restore", data_dir, "--data-dir", target)[0] == 0
+    assert not any(path.is_symlink() for path in target.rglob("*"))
+    assert stored_count(target, json.loads((target / "store.json").read_text())["provider"]) == MESSAGES
+
+
 def test_the_directory_of_a_running_broker_is_no_backup(
     admin: Run, data_dir: Path, tmp_path: Path, provider: str
 ) -> None:
