@@ -16,7 +16,7 @@ import pytest
 from vibemq import plugins
 from vibemq.cli.admin import main
 from vibemq.cli.entry import run_app
-from vibemq.errors import RestoreUnfinished
+from vibemq.errors import RestoreUnfinished, StorageDamaged
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadFacts, DeadLettered, Dropped, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
@@ -106,6 +106,18 @@ def test_damage_is_named_and_repaired(admin: Run, data_dir: Path) -> None:
     assert repaired["repaired"] is True
     assert repaired["not_saved"]
     assert admin("check", "--data-dir", data_dir)[0] == 0
+
+
+def test_a_store_without_its_file_is_named_and_can_be_repaired(admin: Run, data_dir: Path, provider: str) -> None:
+    file = data_dir / {"lmdb": "store/data.mdb", "sqlite": "vibemq.sqlite"}[provider]
+    file.unlink()
+    with pytest.raises(StorageDamaged, match="file is missing"):
+        opened(data_dir, provider)
+    code, answer, _ = admin("check", "--data-dir", data_dir)
+    assert (code, answer["ok"], "file is missing" in answer["problems"][0]["what"]) == (1, False, True)
+    code, answer, _ = admin("repair", "--data-dir", data_dir, "--yes")
+    assert (code, answer["repaired"], bool(answer["not_saved"])) == (0, True, True)
+    opened(data_dir, provider).close()
 
 
 def test_the_answer_of_a_sound_store(admin: Run, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -273,6 +285,15 @@ def test_a_directory_in_use_is_not_restored_and_a_dry_run_says_so(
     assert (code, refused["error"]["code"]) == (1, "STORAGE_LOCKED")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "data"]
     assert admin("restore", target, "--data-dir", data_dir, "--dry-run")[0] == 0
+
+
+def test_folders_of_a_store_may_be_elsewhere(admin: Run, data_dir: Path, tmp_path: Path) -> None:
+    for place in [path for path in data_dir.iterdir() if path.is_dir()]:
+        place.symlink_to(place.rename(tmp_path / f"fast-{place.name}"))
+    target = tmp_path / "new"
+    assert admin("restore", data_dir, "--data-dir", target)[0] == 0
+    assert not any(path.is_symlink() for path in target.rglob("*"))
+    assert stored_count(target, json.loads((target / "store.json").read_text())["provider"]) == MESSAGES
 
 
 def test_the_directory_of_a_running_broker_is_no_backup(

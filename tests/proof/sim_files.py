@@ -18,7 +18,7 @@ from unittest.mock import patch
 from tests.proof.sim_lmdb import DATA_FILE, Book, SimEnv, snapshot_number
 from vibemq.server.commit import committer
 from vibemq.storage import migrate
-from vibemq.storage.lmdb import compacting, compaction, migration, prepare, provider
+from vibemq.storage.lmdb import compacting, compaction, migration, prepare, provider, upkeep
 from vibemq.storage.lmdb.checkpoint import checkpoint, checkpointer, schedule
 from vibemq.storage.lmdb.environment.free_pages import UnusedPages
 from vibemq.storage.lmdb.journal import large, record_writer, recovery, segment_pool
@@ -68,8 +68,9 @@ class SimPath(PurePosixPath):
     def rename(self, target: "SimPath") -> None:
         self.disk.rename(str(self), str(target))
 
-    def unlink(self) -> None:
-        self.disk.unlink(str(self))
+    def unlink(self, *, missing_ok: bool = False) -> None:
+        if self.exists() or not missing_ok:
+            self.disk.unlink(str(self))
 
     def open(self, mode: str) -> io.BytesIO:
         if mode != "rb":
@@ -231,6 +232,7 @@ def seams(machine: Machine) -> Iterator[None]:
     places: list[tuple[Any, dict[str, Any]]] = [
         (provider, {"RealDisk": real_disk, "open_reader": _open_reader, "DirectoryLock": _NoLock}),
         (compacting, {"directory_bytes": lambda folder: 0}),
+        (upkeep, {"map_is_short": lambda env, folder: False}),
         (provider, {"refuse_remote": no_check, "SpareSegments": lambda work: machine.new_upkeep(work)}),
         (schedule, {"CheckpointerLink": lambda *a, **k: machine.new_link(*a, **k), "time": clock}),
         (checkpoint, {"RealDisk": real_disk, "open_writer": _open_writer, "WriterLock": _NoLock}),

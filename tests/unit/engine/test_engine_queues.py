@@ -4,6 +4,7 @@ import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine import EngineSettings
+from vibemq.engine.handlers.queues import QUEUE_IDS_END
 from vibemq.errors import (
     InvalidOptions,
     InvalidQueueName,
@@ -28,6 +29,7 @@ from vibemq.model.commands import (
     SetCapacity,
     Settle,
     Settlement,
+    Stage,
     Subscribe,
 )
 from vibemq.model.effects import Counted, Published, Removed, Replayed, Subscribed
@@ -664,3 +666,22 @@ def test_nothing_goes_before_its_time_after_a_restart_where_age_decides_since_la
     assert driver.info().first_sequence <= 2
     driver.advance(31_000)
     assert driver.info().first_sequence == 4
+
+
+def test_the_last_number_of_a_queue_is_not_passed() -> None:
+    """Stores keep it in 32 bits; stages of transactions take numbers, too."""
+    driver = Driver()
+    driver.create()
+    driver.disk.next_queue_id = QUEUE_IDS_END - 1
+    driver.restart()
+    driver.create("last")
+    for command in (
+        CreateQueue(1, None, "more"),
+        Publish(1, None, "more", rows_of(1)),
+        Stage(1, None, "q", "job", 0, "u1", 0, rows_of(1)),
+    ):
+        refused = driver.ask(command)
+        assert isinstance(refused, InvalidOptions)
+        assert "4,294,967,287" in str(refused)
+    assert driver.publish(1).first_sequence
+    assert max(queue.queue_id for queue in driver.disk.queues.values()) < 2**32 - 1

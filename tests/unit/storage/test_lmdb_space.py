@@ -109,11 +109,27 @@ def test_the_store_is_compacted_by_itself_when_the_disk_is_short(
     drain(provider)
     housekeep_until(provider, lambda: provider.stats().store_bytes < size // 10)
     assert (folder / "store" / "data.mdb").stat().st_size < size // 10
-    assert not (folder / COMPACTING).exists()
+    assert not (folder / "store" / COMPACTING).exists()
     provider.append([messages(8_001, 10)])
     provider.checkpoint()
     assert sequences(provider, 8_001) == list(range(8_001, 8_011))
     assert list(provider.check()) == []
+
+
+def test_a_disk_that_is_enlarged_takes_a_bigger_store(
+    folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpointer is a process of its own, and sees the disk as it is now when it starts."""
+    with monkeypatch.context() as before:
+        before.setattr("vibemq.storage.lmdb.environment.env.map_bytes", lambda _: 4 << 20)
+        provider = opened(folder, SETTINGS.model_copy(update={"buffer_bytes": 0}), disk)
+    provider.maintain()
+    fill(provider)
+    assert provider.stats().store_bytes > 4 << 20
+    assert sequences(provider, 1)[:3] == [1, 2, 3]
+    provider.maintain()
+    assert provider.stats().details["checkpointer_restarts"] == 0
+    provider.close()
 
 
 def test_a_roomy_disk_is_left_alone(provider: LmdbProvider) -> None:
@@ -128,11 +144,33 @@ def test_a_roomy_disk_is_left_alone(provider: LmdbProvider) -> None:
 
 def test_an_unfinished_copy_is_removed_at_the_start(folder: Path, disk: Disk) -> None:
     opened(folder, SETTINGS, disk).close()
-    (folder / COMPACTING).mkdir()
-    (folder / COMPACTING / "data.mdb").write_bytes(bytes(1 << 20))
+    # The second is the place of earlier versions.
+    copies = (folder / "store" / COMPACTING, folder / COMPACTING)
+    for copy in copies:
+        copy.mkdir()
+        (copy / "data.mdb").write_bytes(bytes(1 << 20))
     provider = opened(folder, SETTINGS, disk)
-    assert not (folder / COMPACTING).exists()
+    assert not any(copy.exists() for copy in copies)
     provider.close()
+
+
+def test_a_store_on_another_disk_than_its_directory_is_compacted(
+    provider: LmdbProvider, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is a symbolic link there, or a mount point."""
+    rename = os.rename
+
+    def on_one_disk(old: Path, new: Path) -> None:
+        inside = [path.is_relative_to(folder / "store") for path in (old, new)]
+        if inside[0] != inside[1]:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        rename(old, new)
+
+    fill(provider, 800)
+    drain(provider, 800)
+    monkeypatch.setattr(os, "rename", on_one_disk)
+    assert provider.compact()
+    assert list(provider.check()) == []
 
 
 def test_compact_says_what_it_lacks(provider: LmdbProvider, disk: Disk) -> None:

@@ -1,5 +1,6 @@
 """A damaged write-ahead log: what SQLite would hide is refused, named and, where it can be, saved."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -143,6 +144,22 @@ def test_a_repair_saves_what_stands_behind_the_damage(left: Path, tmp_path: Path
         shutil.rmtree(data)
     # SQLite alone reads half of it on average.
     assert sum(saved) > 0.9 * len(saved) * len(ALL)
+
+
+def test_a_repair_needs_no_second_name_for_a_file(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems have none."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    log = log_of(copy / DATABASE)
+    smear(log, log.stat().st_size // 2)
+    monkeypatch.setattr(os, "link", refuse)
+    repair(copy, SETTINGS)
+    store = store_at(copy)
+    store.open()
+    assert len(messages(store)) > 1
+    store.close()
 
 
 def test_what_no_flush_covered_may_be_torn(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`vibemq-admin backup` and `restore`."""
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -212,7 +213,7 @@ def _take(lock: DirectoryLock, data_dir: Path, *, occupied: bool) -> None:
 
 
 def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None:
-    paths = sorted(path for path in source.rglob("*") if path.relative_to(source).parts[0] not in OF_NO_STORE)
+    paths = sorted(_parts_of(source))
     total, done = sum(path.stat().st_size for path in paths if path.is_file()), 0
     with tracked("restore", out, silent=out.json) as progress:
         for path in paths:
@@ -224,6 +225,21 @@ def _copy_and_check(source: Path, copy: Path, storage: str, out: Output) -> None
             done += path.stat().st_size
             progress(done, total)
     _refuse_damaged(copy, source, storage)
+
+
+def _parts_of(source: Path) -> Iterator[Path]:
+    """Folders and files of a store; one of its folders may be a symbolic link to where it is."""
+    for name, folders, files in os.walk(source, onerror=_refuse_unread, followlinks=True):
+        if Path(name) == source:
+            folders[:], files[:] = ([part for part in parts if part not in OF_NO_STORE] for parts in (folders, files))
+        else:
+            folders[:] = [part for part in folders if not Path(name, part).is_symlink()]
+        yield from (Path(name, part) for part in (*folders, *files))
+
+
+def _refuse_unread(error: OSError) -> None:
+    """A folder that cannot be read is not one without files."""
+    raise error
 
 
 def _refuse_damaged(folder: Path, source: Path, storage: str) -> None:

@@ -59,6 +59,8 @@ from vibemq.model.runs import Run, RunSet, runs_of
 
 _FORGOTTEN_TOGETHER = 16
 
+QUEUE_IDS_END = 2**32 - 8
+"""Stores have 32 bits for the number of a queue. One step makes less than eight queues."""
 _FIXED = ("mode", "retention", "exclusive")
 """Options that decide how a queue is kept; another value means another queue."""
 _LEFT_PER_UNIT = 16
@@ -93,7 +95,9 @@ def find_or_create(state: EngineState, step: Step, name: str, *, create: bool) -
         return queue
     if not (create and state.settings.auto_create):
         raise QueueNotFound(name)
-    queue = make_queue(state, step, check_queue_name(name), _defaults(state), state.queues)
+    check_queue_name(name)
+    check_queue_ids(state)
+    queue = make_queue(state, step, name, _defaults(state), state.queues)
     lifetime.begin(state, queue, step.now)
     return queue
 
@@ -146,6 +150,16 @@ def check_new_queue(state: EngineState, name: str, options: QueueOptions) -> Non
     check_new_queue_name(name)
     options.check_together()
     _check_durability(state, options)
+    check_queue_ids(state)
+
+
+def check_queue_ids(state: EngineState) -> None:
+    """Whether another step may make queues. Raises InvalidOptions."""
+    if state.next_queue_id >= QUEUE_IDS_END:
+        raise InvalidOptions(
+            f"this store has given {state.next_queue_id - 1:,} queues and stages their numbers, and has no more; the "
+            "queues that are there go on, new ones need another data directory"
+        )
 
 
 def _check_groups(command: CreateQueue) -> None:

@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 
 from vibemq.engine.handlers.append import add, adopt, pick
 from vibemq.engine.handlers.publish import accept, answer, check_delays, check_pressure
-from vibemq.engine.handlers.queues import find_or_create, make_queue, remove
+from vibemq.engine.handlers.queues import check_queue_ids, find_or_create, make_queue, remove
 from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.dedup import screen
 from vibemq.engine.queue.queue import WAITING_NAME, Queue, TakenOut
@@ -56,6 +56,7 @@ FIRST_VERSION_MAX = 1 << 53
 
 def stage(state: EngineState, step: Step, command: Stage) -> None:
     check_application(command.app)
+    check_queue_ids(state)
     name = stage_name(command.app, command.version, command.stage, command.user)
     done = decided_of(state, command.app, command.user)
     duplicate = _is_duplicate(done, command.app, command.version)

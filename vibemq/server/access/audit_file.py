@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from vibemq.storage.local.store_file import fsync_folder, make_folder
+
 FOLDER = "audit"
 FILE_BYTES_MAX = 16 << 20
 FILES_MAX = 8
@@ -59,12 +61,14 @@ class AuditFile:
         self._begins_anew = False
         self._is_unproven = False
         """It was begun after a failed flush, and not flushed yet: nothing that it holds counts."""
+        self._is_named = False
+        """Its name is on the disk."""
 
     def open(self) -> None:
         """Raises OSError."""
         if self._descriptor is not None:
             return
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.folder)
         last = max(numbers_in(self.folder), default=0)
         self._number = last + 1 if self._begins_anew else max(last, 1)
         self._descriptor = self._opened()
@@ -84,9 +88,11 @@ class AuditFile:
         if self._descriptor is not None:
             try:
                 os.fsync(self._descriptor)
+                if not self._is_named:
+                    fsync_folder(self.folder)
             except OSError as error:
                 raise FlushFailed(error.errno, error.strerror) from error
-            self._is_unproven = False
+            self._is_unproven, self._is_named = False, True
 
     def begin_anew(self) -> None:
         """After a failed flush: the next `append` goes to another file. A disk that fails for long does not make one
@@ -106,6 +112,7 @@ class AuditFile:
         path = _path(self.folder, self._number)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._size = os.fstat(descriptor).st_size
+        self._is_named = False
         return descriptor
 
     def _ends_a_line(self) -> bool:

@@ -47,7 +47,8 @@ def need_room(layout: Layout, env: lmdb.Environment, free: int) -> None:
 
 
 def copying_folder(layout: Layout) -> Path:
-    return layout.data_dir / COMPACTING
+    """In the store's own folder, which may be on another disk than the others: a rename gives the copy its place."""
+    return layout.store / COMPACTING
 
 
 def write_compacted(layout: Layout, env: lmdb.Environment) -> None:
@@ -82,4 +83,6 @@ def swap_compacted(layout: Layout) -> None:
 
 def remove_leftover(layout: Layout) -> None:
     """Remove an unfinished copy: it takes room, and nothing reads it."""
-    shutil.rmtree(copying_folder(layout), ignore_errors=True)
+    # Earlier versions made it beside the store.
+    for folder in (copying_folder(layout), layout.data_dir / COMPACTING):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -26,7 +26,7 @@ FILES = (
     *(f"journal/{'?' * 16}.journal{suffix}" for suffix in ("", ".new")),
     *(
         f"{folder}{file}"
-        for folder in ("store", "store.repaired", "store.damaged-*", "compacting")
+        for folder in ("store", "store.repaired", "store.damaged-*", "store/compacting", "compacting")
         for file in ("", *(f"/{name}" for name in _ENVIRONMENT))
     ),
 )

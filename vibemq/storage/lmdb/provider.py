@@ -195,6 +195,7 @@ class LmdbProvider:
             self._writer,
             self._note,
             self._disk_usage,
+            self._map_anew,
         )
         self._compactor = Compactor(
             store, self._driver, journal.pool, self._ballast, self._free_bytes, self._swap_store
@@ -493,10 +494,15 @@ class LmdbProvider:
 
     def _swap_store(self) -> None:
         """Put the compacted copy in the store's place. The caller has the turn, and there is no checkpointer."""
+        self._map_anew(lambda: compaction.swap_compacted(self._layout))
+
+    def _map_anew(self, between: Callable[[], None] | None = None) -> None:
+        """`between`: what is done while nobody has the store mapped."""
         with self._store.large_lock, self._store.lock:
             self._store.env.close()
             try:
-                compaction.swap_compacted(self._layout)
+                if between is not None:
+                    between()
             finally:
                 self._store.env = open_reader(self._layout.store)
                 self._dead.kv = SnapshotKV(self._store.env, self._store.where)

@@ -9,6 +9,7 @@ from vibemq.errors import StorageFull
 from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE
 from vibemq.storage.lmdb import compaction
 from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
+from vibemq.storage.lmdb.environment.env import map_is_short
 from vibemq.storage.lmdb.journal.durable_note import DurableNote
 from vibemq.storage.lmdb.journal.journal import Journal
 from vibemq.storage.lmdb.journal.record_writer import RecordWriter
@@ -46,7 +47,9 @@ class Upkeep:
         writer: RecordWriter,
         note: DurableNote,
         disk_usage: Callable[[Path], DiskUsage],
+        map_anew: Callable[[], None],
     ) -> None:
+        """`map_anew` has the store mapped as its disk is now."""
         self._store = store
         self._settings = settings
         self._journal = journal
@@ -57,6 +60,7 @@ class Upkeep:
         self._writer = writer
         self._note = note
         self._disk_usage = disk_usage
+        self._map_anew = map_anew
         self.shedder = Shedder(store.lock, lambda: store.state)
         self._spare_missing = False
         self.compacted = False
@@ -65,6 +69,7 @@ class Upkeep:
     def maintain(self) -> None:
         """One round of housekeeping. Blocking, at most for a zero-filled segment; never for a checkpoint."""
         self._store.require_open()
+        self._follow_the_disk()
         self._driver.poll()
         self._forget_applied_letters()
         with self._store.lock:
@@ -85,6 +90,13 @@ class Upkeep:
         finally:
             if self._driver.details()["checkpointer_running"]:
                 self._driver.poll()
+
+    def _follow_the_disk(self) -> None:
+        """A bigger one takes a bigger store, and whoever has its file mapped sees no more of it than the map."""
+        with self._store.lock:
+            is_short = map_is_short(self._store.env, self._store.layout.store)
+        if is_short:
+            self._driver.begin_anew(self._map_anew)
 
     def _forget_applied_letters(self) -> None:
         in_turns(self._forget_some_letters)

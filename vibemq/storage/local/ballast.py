@@ -68,6 +68,7 @@ class Ballast:
             beside: bytes of the disk that are promised to something else.
             reusable: bytes of the store's files that new messages can use; they stand for the second time.
         """
+        self._give_back_what_is_too_much()
         self._why = self._taken(beside, reusable) if self._wanted else ""
         return not self._why and self._wanted > 0
 
@@ -76,6 +77,7 @@ class Ballast:
 
         Return whether they are held.
         """
+        self._give_back_what_is_too_much()
         if not self._wanted:
             return False
         self._why = "" if self.held else self._reserved()
@@ -85,6 +87,13 @@ class Ballast:
     def why(self) -> str:
         """Why messages are refused while the ballast is missing, and how to repair it; empty while it is not."""
         return self._why
+
+    def _give_back_what_is_too_much(self) -> None:
+        """It was made by somebody whose settings wanted more."""
+        if not self._wanted:
+            self._path.unlink(missing_ok=True)
+        elif self._path.exists() and self._path.stat().st_size > self._wanted:
+            os.truncate(self._path, self._wanted)
 
     def _taken(self, beside: int, reusable: int) -> str:
         """Why not; empty when the blocks are held."""

@@ -15,7 +15,7 @@ from vibemq.storage.local.repaired import refuse_unfinished
 from vibemq.storage.local.store_file import require_store
 from vibemq.storage.sqlite.check import check
 from vibemq.storage.sqlite.connection import DATABASE, VERSION, SqliteKV, page_bytes, translated
-from vibemq.storage.sqlite.recovery import log_of, reader, refuse_what_is_behind
+from vibemq.storage.sqlite.recovery import log_of, reader, refuse_missing, refuse_what_is_behind
 from vibemq.storage.sqlite.settings import SqliteSettings
 from vibemq.storage.state.reducer import restart_transient
 
@@ -29,6 +29,7 @@ def inspect(data_dir: Path, settings: SqliteSettings) -> Iterator[StoreInspectio
     with looking_at(data_dir):
         require_store(data_dir, "sqlite", VERSION)
         refuse_unfinished(path)
+        refuse_missing(path)
         refuse_what_is_behind(path)
         with translated(str(path)), closing(reader(path)) as connection:
             state = load_sound_state(SqliteKV(connection, str(path)))

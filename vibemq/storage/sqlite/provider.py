@@ -62,7 +62,7 @@ from vibemq.storage.sqlite.connection import (
     translated,
 )
 from vibemq.storage.sqlite.copying import back_up
-from vibemq.storage.sqlite.recovery import COMPANIONS, refuse_what_is_behind
+from vibemq.storage.sqlite.recovery import COMPANIONS, refuse_missing, refuse_what_is_behind
 from vibemq.storage.sqlite.room import (
     DRAIN_BYTES,
     LOG_BYTES_MIN,
@@ -215,6 +215,7 @@ class SqliteStorage:
             create_store(self._data_dir, self.name, self._now())
         elif finish_repair(self._path, COMPANIONS):
             logger.warning("an interrupted repair of %s was completed", self._where)
+        refuse_missing(self._path)
         tighten(self._data_dir, FILES)
         refuse_what_is_behind(self._path)
         self._connection = connect(self._path, cache_bytes=self._settings.cache_bytes, create=False)

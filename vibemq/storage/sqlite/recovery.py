@@ -1,7 +1,9 @@
 """What a store must have after a start, and what can be saved of one that has lost it."""
 
+import errno
 import logging
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,12 +20,21 @@ from vibemq.storage.sqlite.wal import Scan, has_commit, scan
 
 logger = logging.getLogger(__name__)
 
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+"""Of a file system on which a file has one name."""
 COMPANIONS = ("-wal", "-shm", SUFFIX)
 """Files that belong to a database, by what follows its name."""
 
 
 def log_of(database: Path) -> Path:
     return database.with_name(f"{database.name}-wal")
+
+
+def refuse_missing(database: Path) -> None:
+    """Raise StorageDamaged for a store that has lost its database, of which SQLite says no more than that it cannot be
+    opened."""
+    if not database.exists():
+        raise StorageDamaged("the file is missing", path=str(database), offset=0, hint=HINT)
 
 
 def refuse_what_is_behind(database: Path) -> None:
@@ -94,7 +105,7 @@ def reader(database: Path) -> sqlite3.Connection:
 @contextmanager
 def readable(database: Path, problems: list[Problem]) -> Iterator[Path]:
     """A database to read from: the damaged one, or beside it one whose log can be read beyond its damage."""
-    log = scan(log_of(database), database)
+    log = scan(log_of(database), database) if database.exists() else None
     found, noted = _lsn_in(database), read_note(note_of(database))[0]
     behind = found is not None and found < noted
     if log is None or not (log.broken_at is not None or behind):
@@ -104,12 +115,21 @@ def readable(database: Path, problems: list[Problem]) -> Iterator[Path]:
     copy = database.with_name(f"{database.name}.salvage")
     remove(copy)
     try:
-        # The same bytes under another name, which nobody writes to.
-        os.link(database, copy)
+        _give_another_name(database, copy)
         log_of(copy).write_bytes(log.rebuilt(with_tail=behind))
         yield copy
     finally:
         remove(copy)
+
+
+def _give_another_name(file: Path, name: Path) -> None:
+    """The same bytes, which nobody writes to."""
+    try:
+        os.link(file, name)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copyfile(file, name)
 
 
 def _name_damage(log: Scan, database: Path, problems: list[Problem]) -> None:

@@ -97,6 +97,26 @@ def test_what_came_through_of_a_write_that_failed_is_taken_back(
     assert forwards(tmp_path) == [0, 3]
 
 
+def test_the_name_of_each_file_is_flushed_with_its_first_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush, folders = os.fsync, list[Path]()
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            folders.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder = tmp_path / "audit"
+    file = AuditFile(folder, file_bytes_max=1)
+    for number in range(2):
+        file.append([record(number)])
+        file.flush()
+        file.flush()
+    assert folders == [tmp_path, folder, folder]
+
+
 def test_arguments_that_are_too_long_are_left_out(tmp_path: Path) -> None:
     file = AuditFile(tmp_path)
     file.append([record(1, arguments={"text": "x" * LINE_BYTES_MAX})])

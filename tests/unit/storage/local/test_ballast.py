@@ -49,6 +49,18 @@ def test_taken_given_up_and_taken_back(tmp_path: Path, monkeypatch: pytest.Monke
     ballast.refuse_messages([MESSAGES])
 
 
+def test_what_the_settings_do_not_want_any_more_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The offline commands do not know the broker's settings, and make one of the default size."""
+    Disk(monkeypatch, total=100 * MIB, free=50 * MIB)
+    file = tmp_path / BALLAST_FILE
+    for take in (Ballast.take, Ballast.take_back):
+        assert Ballast(tmp_path, 2 * MIB).take()
+        assert take(Ballast(tmp_path, MIB))
+        assert MIB <= file.stat().st_blocks * 512 < 2 * MIB
+        assert not take(Ballast(tmp_path, 0))
+        assert not file.exists()
+
+
 def test_what_was_given_up_for_work_that_frees_as_much_is_taken_back_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

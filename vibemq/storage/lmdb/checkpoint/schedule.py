@@ -202,6 +202,18 @@ class CheckpointDriver:
             self._end()
         return not given_up
 
+    def begin_anew(self, between: Callable[[], None]) -> None:
+        """End the checkpointer, do something while nobody writes the store, and have the next look start another one,
+        which goes on. Nothing, while the store is copied."""
+        if not self.turn.acquire(blocking=False):
+            return
+        try:
+            if not self._compacting:
+                self._end()
+                between()
+        finally:
+            self.turn.release()
+
     def abandon(self) -> None:
         """End the checkpointer without asking it for anything."""
         with self.turn:

@@ -23,6 +23,8 @@ LOCK_FILE = "lock.mdb"
 LOCK_BYTES = 16 << 10
 """More than its 64 readers take."""
 MAP_BYTES_MAX = 1 << 40
+GROWN = 1.25
+"""A disk that has become so many times as big is mapped anew."""
 _META_AT = 16
 _HINT = "restore a backup, or run `vibemq-admin check --repair`"
 _META_BYTES = 136
@@ -34,6 +36,12 @@ def map_bytes(folder: Path) -> int:
     """Twice the disk, at most 1 TiB, in whole MiB: never full before the disk is."""
     disk = shutil.disk_usage(folder).total
     return max(1 << 30, min(MAP_BYTES_MAX, 2 * disk)) & ~((1 << 20) - 1)
+
+
+def map_is_short(env: lmdb.Environment, folder: Path) -> bool:
+    """Whether the disk has grown so much since the map was made that the map may be full before the disk is. Where
+    others take of the disk and give back it seems to grow all the time, by little."""
+    return map_bytes(folder) > GROWN * int(env.info()["map_size"])
 
 
 def open_writer(folder: Path) -> lmdb.Environment:
