@@ -41,12 +41,6 @@ def test_numbers_that_are_too_large_are_refused_in_a_sentence(
     assert json.loads(err)["exit_code"] == expected
 
 
-def test_an_open_broker_has_no_tokens(vibemq: Run) -> None:
-    code, _, err = vibemq("admin", "token", "create")
-    assert (code, json.loads(err)["error"]["code"]) == (4, "FORBIDDEN")
-    assert "this broker has no authentication" in err
-
-
 def test_credentials_that_are_missing_or_wrong(vibemq: Run, tmp_path: Path) -> None:
     guarded = BrokerProcess(tmp_path / "guarded", storage="sqlite")
     (tmp_path / "guarded.toml").write_text('[auth]\ntoken = "open sesame"\n')
