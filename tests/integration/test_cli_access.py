@@ -514,6 +514,9 @@ def test_users_close_their_own_connections(admin: Admin, name: str) -> None:
         try:
             while not (found := [each for each in admin("connections", "ls")[1] if each["user"] == name]):
                 assert client.poll() is None
+            seen = admin("connections", "ls", "--url", admin.url(name))[1]
+            assert {each["user"] for each in seen} == {name}, "those of others are a superuser's to see"
+            assert found[0]["connection_id"] in [each["connection_id"] for each in seen]
             own = ("connections", "close", found[0]["connection_id"], "--url", admin.url(name))
             assert admin.text(*own, "--dry-run")[1] == "1 connection would be closed\n"
             assert found[0]["connection_id"] in [each["connection_id"] for each in admin("connections", "ls")[1]]
@@ -534,7 +537,9 @@ def test_a_broker_without_authentication_says_so(admin: Admin, tmp_path: Path) -
         assert admin("user", "ls", *url) == (0, [], "")
         assert admin("whoami", *url)[1][0]["authentication"] is False
         assert "no authentication" in admin.text("whoami", *url)[1]
-        assert admin("token", "create", *url)[0] == 3
+        code, _, err = admin.text("token", "create", *url)
+        assert code == 4
+        assert "no token is needed" in err
 
 
 def test_a_broker_without_these_operations_is_said_to_be_older(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -531,8 +531,10 @@ def test_a_dry_run_of_an_import_into_a_store_changes_nothing(admin: Run, dotnet_
 def test_what_is_no_dotnet_file_is_refused(admin: Run, data_dir: Path, tmp_path: Path) -> None:
     assert admin("import", tmp_path / "gone", "--data-dir", data_dir)[0] == 3
     (tmp_path / "text").write_text("not a database at all, but long enough to be looked at" * 10)
-    code, refused, _ = admin("import", tmp_path / "text", "--data-dir", data_dir)
-    assert (code, refused["error"]["code"]) == (2, "CONFIG_INVALID")
+    for place in (data_dir, tmp_path / "new"):
+        code, refused, _ = admin("import", tmp_path / "text", "--data-dir", place)
+        assert (code, refused["error"]["code"]) == (2, "CONFIG_INVALID")
+    assert not (tmp_path / "new").exists(), "a store was made for a file that is none"
 
 
 def test_the_doctor_looks_at_a_data_directory(admin: Run, data_dir: Path) -> None:

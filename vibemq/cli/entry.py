@@ -106,6 +106,8 @@ _OTHER_WORDS: dict[str, tuple[str, ...]] = {
 
 def _meant(sentence: str, context: Any) -> str:
     """What may have been meant by a command that there is not; empty when nothing is known, or Typer has said it."""
+    if sentence.startswith("No such option: "):
+        return _option_meant(sentence.removeprefix("No such option: ").split(" ")[0], context)
     unknown = _UNKNOWN.search(sentence)
     if unknown is None or context is None or sentence.endswith("?"):
         return ""
@@ -117,4 +119,14 @@ def _meant(sentence: str, context: Any) -> str:
         for program, module in _PROGRAMS.items():
             if word in import_module(module).VERBS:
                 return f"; write {program} {word}"
+    return ""
+
+
+def _option_meant(option: str, context: Any) -> str:
+    """As `_meant`, of an option."""
+    path = context.command_path if context is not None else ""
+    if path in ("vibemq pub", "vibemq request") and not option.startswith("--"):
+        return "; a message that begins with - stands behind --"
+    if path == "vibemq-admin queue change" and option in ("--mode", "--retention"):
+        return "; it cannot be changed: create another queue, and move the messages with `queue move`"
     return ""

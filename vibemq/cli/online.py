@@ -71,7 +71,7 @@ async def _asked(mq: Client, timeout: float, verb: str, arguments: dict[str, Any
             "upgrade the broker",
             code=ErrorCode.UNKNOWN_COMMAND,
         ) from None
-    raise RequestTimeout(f"{verb} got no answer within {timeout:g} s; the broker may still be at it")
+    raise RequestTimeout(f"{verb} got no answer within {timeout:g} s; the broker may still carry it out")
 
 
 async def queue_is_missing(mq: Client, queue: str) -> bool:

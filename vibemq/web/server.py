@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -125,10 +126,14 @@ class WebServer:
             where = f"{http.host}:{http.port}"
             # `create_server` repeats the address behind the reason.
             reason = str(error.strerror or error).partition(" (while attempting")[0]
-            mend = (
-                "another broker may be running: stop it, choose another port (--http-port), or disable HTTP (--no-http)"
-            )
-            raise ConfigInvalid(f"cannot listen on {where} for HTTP: {reason}; {mend}") from error
+            mend = "choose an address of this machine (--host, http.host)"
+            if error.errno == errno.EADDRINUSE:
+                mend = "another broker may be running: stop it, choose another port (--http-port)"
+            elif error.errno == errno.EACCES:
+                mend = "this user may not listen there; choose a port from 1024 up (--http-port)"
+            raise ConfigInvalid(
+                f"cannot listen on {where} for HTTP: {reason}; {mend}, or disable HTTP (--no-http)"
+            ) from error
         self.host, self.port = self._socket.getsockname()[:2]
         self._pages = Pages(report, None)
         self._tls = tls

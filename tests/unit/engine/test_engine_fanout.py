@@ -280,6 +280,7 @@ def test_seeking_moves_the_cursor_and_fences_the_old_owner(log: Driver) -> None:
     assert info == GroupInfo("g", durable=True, head=4, waiting=2, in_flight=0, consumers=0, epoch=1)
     (ended,) = log.ended()
     assert (ended.session, type(ended.error)) == (1, GroupFenced)
+    assert str(ended.error) == "group 'g' of queue 'q' was moved; subscribe again to go on where it is"
     log.subscribe(2, group="g")
     assert log.take() == {2: [4, 5]}
     log.check()

@@ -30,3 +30,9 @@ def test_a_port_that_is_taken_is_told_once_with_what_to_do() -> None:
         f"cannot listen on 127.0.0.1:{port} for HTTP: Address already in use; another broker may be running: stop it, "
         "choose another port (--http-port), or disable HTTP (--no-http)"
     )
+
+
+def test_an_address_of_another_machine_is_not_taken_for_a_busy_port() -> None:
+    with pytest.raises(ConfigInvalid, match="choose an address of this machine") as refused:
+        WebServer(Http(host="192.0.2.1", port=0), cast(Any, None), cast(Any, None))
+    assert "another broker" not in str(refused.value)

@@ -17,7 +17,7 @@ from vibemq.cli.flags import DataDir, DryRun, Json, Storage
 from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import Tracker, tracked
 from vibemq.model.stored import StoredState
-from vibemq.storage.importers.dotnet import ImportReport, import_dotnet
+from vibemq.storage.importers.dotnet import ImportReport, check_source, import_dotnet
 from vibemq.storage.interface import IStorageProvider
 from vibemq.storage.local.ballast import BALLAST_FILE, START_FILE
 from vibemq.storage.local.lock import LOCK_NAME, OWNER_NAME
@@ -66,6 +66,9 @@ def _import(
         "progress": progress,
     }
     if not dry_run:
+        if info is None:
+            # Opening makes a store, and that is not for a file that was named by mistake.
+            check_source(file)
         return _import_into(provider, file, arguments)
     if info is None:
         # Opening would make a store; a dry run against none is one against an empty one.

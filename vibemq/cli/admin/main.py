@@ -57,7 +57,7 @@ VERBS = {
         "import_file",
         "Import queues, messages and dead letters of a .NET VibeMQ into a new or existing data directory.",
     ),
-    "broker": Verb(f"{_HERE}.watch.broker", "app", "A running broker: how it is, how it was, and how it is set."),
+    "broker": Verb(f"{_HERE}.watch.broker", "app", "State, history and settings of a running broker."),
     "audit": Verb(f"{_HERE}.watch.audit", "app", "The audit log of a running broker."),
     "consumer": Verb(f"{_HERE}.watch.readers", "consumers", "Consumers of a running broker's queues."),
     "cursor": Verb(f"{_HERE}.watch.readers", "cursors", "Groups that read by ranges, of all queues."),

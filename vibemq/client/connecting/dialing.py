@@ -152,4 +152,7 @@ def sentence_of(error: BaseException) -> str:
         return os.strerror(number).lower() if number > 0 else str(first)
     if isinstance(error, anyio.BrokenResourceError | anyio.ClosedResourceError):
         return f"the connection broke ({error.__cause__ or type(error).__name__})"
+    if isinstance(error, socket.gaierror) and error.strerror:
+        # Without its number, which says nothing to a person.
+        return error.strerror.lower()
     return str(error) or type(error).__name__

@@ -113,7 +113,7 @@ def _seek_crowded(state: EngineState, step: Step, command: SeekGroup, queue: Que
 
 
 def _fenced(queue: Queue, group: Group) -> GroupFenced:
-    return GroupFenced(f"group {group.name!r} of queue {queue.name!r} has a new reader; this one must stop")
+    return GroupFenced(f"group {group.name!r} of queue {queue.name!r} was moved; subscribe again to go on where it is")
 
 
 def _end_crowd(

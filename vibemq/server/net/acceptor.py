@@ -66,7 +66,7 @@ async def bound_sockets(host: str, port: int) -> list[socket.socket]:
                 # A host may have names for addresses of a family that is switched off, as `::1` for localhost.
                 absent = error
                 sockets.pop().close()
-                log.info("nobody is listened to at %s port %d: %s", *address[:2], error.strerror)
+                log.info("does not listen at %s port %d: %s", *address[:2], error.strerror)
                 continue
             bound.listen(BACKLOG)
     except OSError:

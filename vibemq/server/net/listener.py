@@ -1,6 +1,7 @@
 """Sockets that accept: one server per configured listener."""
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -47,6 +48,14 @@ def endpoint_of(listener: Listener, options: Mapping[str, Any] | None = None) ->
     return ListenerEndpoint(listener.protocol, plugin, settings)
 
 
+def _remedy(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another broker may be running: stop it, or choose another host or port"
+    if error.errno == errno.EACCES:
+        return "this user may not listen there; choose a port from 1024 up"
+    return "choose an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them"
+
+
 async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, services: SocketServices) -> Listening:
     """Accept connections from now on. `number`: the place of the listener in the settings.
 
@@ -61,8 +70,7 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
     except OSError as error:
         where = f"{listener.host}:{port}"
         raise ConfigInvalid(
-            f"cannot listen on {where} for {listener.protocol}: {error.strerror or error}; another broker may be "
-            "running: stop it, or choose another host or port"
+            f"cannot listen on {where} for {listener.protocol}: {error.strerror or error}; {_remedy(error)}"
         ) from error
     await_acks = endpoint.plugin.peers_await_tcp_acks
     if await_acks:

@@ -15,8 +15,8 @@ state shows how far an interrupted import came: the queue's own imported message
 """
 
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -40,6 +40,7 @@ from vibemq.storage.importers import dotnet_values as dotnet
 from vibemq.storage.interface import IStorageProvider, Progress
 from vibemq.storage.state.reducer import DeadTable, apply
 
+TABLES = ("queues", "messages", "dead_letters")
 BATCH_ROWS = 500
 
 T = TypeVar("T")
@@ -87,6 +88,19 @@ def import_dotnet(
         ConfigInvalid: the file is missing or is no database of the .NET VibeMQ.
         StorageError: appending failed; run again with `resume=True`.
     """
+    with _opened(source) as connection:
+        return _Import(connection, storage, state, incarnation, now, resume, dry_run, progress).run()
+
+
+def check_source(source: Path) -> None:
+    """Raises ConfigInvalid where `import_dotnet` would at once; for callers who have no store yet."""
+    with _opened(source) as connection:
+        for table in TABLES:
+            connection.execute(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 - constants
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[sqlite3.Connection]:
     if not source.is_file():
         raise ConfigInvalid(f"{source} is not a file")
     try:
@@ -94,7 +108,7 @@ def import_dotnet(
             connection.row_factory = sqlite3.Row
             # Damaged text is reported row by row, not raised by the cursor.
             connection.text_factory = lambda raw: raw.decode(errors="replace")
-            return _Import(connection, storage, state, incarnation, now, resume, dry_run, progress).run()
+            yield connection
     except sqlite3.Error as exc:
         raise ConfigInvalid(f"{source} cannot be read as a database of the .NET VibeMQ: {exc}") from exc
 
@@ -126,8 +140,7 @@ class _Import:
         self._ids: dict[str, int] = {}
 
     def run(self) -> ImportReport:
-        tables = ("queues", "messages", "dead_letters")
-        self._total = sum(self._count(table) for table in tables)
+        self._total = sum(self._count(table) for table in TABLES)
         queues = list(self._connection.execute("SELECT * FROM queues ORDER BY created_at, name"))
         self._refuse_existing([str(row["name"]) for row in queues])
         for row in queues:

@@ -37,10 +37,11 @@ def list_connections(
     timeout: Timeout = DEFAULT_TIMEOUT,
     json: Json = False,
 ) -> None:
-    """List connections, oldest first or sorted.
+    """List connections, oldest first or sorted. Users who are no superusers see their own.
 
     Example: vibemq-admin connections ls --sort=-unsettled --user spark
     """
+    user = user or _own_name(url, timeout)
     chosen: dict[str, Any] = {"user": user, "protocol": protocol, "name": name}
     if sort is not None:
         chosen |= {"sort": sort.removeprefix("-"), "descending": sort.startswith("-")}
@@ -75,6 +76,12 @@ def list_connections(
         "unsettled",
     )
     Output(json=json).emit_many(found, table(columns, rows, whole=True))
+
+
+def _own_name(url: str, timeout: float) -> str | None:
+    """None for superusers, who see all."""
+    asking = ask(url, timeout, "user.self")
+    return None if asking["superuser"] else str(asking["user"])
 
 
 @app.command("consumers")

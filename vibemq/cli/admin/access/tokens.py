@@ -9,6 +9,7 @@ from vibemq.cli.admin.access import rules
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, duration_option, user_names
 from vibemq.cli.online import ask, ask_all
 from vibemq.cli.output import Lines, Output, instant_text, table, would
+from vibemq.errors import Forbidden
 
 app = typer.Typer(help="Access tokens of a running broker.", no_args_is_help=True)
 
@@ -45,7 +46,7 @@ def create(
     """
     narrowed = {"permissions": [rules.narrowing(text) for text in allow]} if allow else {}
     lasting = {} if expires is None else {"expires_ms": expires}
-    name = user or ask(url, timeout, "user.self")["user"]
+    name = user or _own_name(url, timeout)
     found = ask(url, timeout, "token.create", dry_run=dry_run, user=name, label=label, **lasting, **narrowed)
     out = Output(json=json)
     until = f"valid until {instant_text(found['expires_at'])}" if found["expires_at"] else "valid until it is revoked"
@@ -54,6 +55,20 @@ def create(
         return
     out.note(f"access token {found['token_id']} of user {found['user']}, {until}; it is not shown again")
     out.emit(found, Lines(f"{found['token']}\n"))
+
+
+def _own_name(url: str, timeout: float) -> str:
+    """
+    Raises:
+        Forbidden: there are no users, whose token it could be.
+    """
+    asking = ask(url, timeout, "user.self")
+    if not asking.get("authentication", True):
+        raise Forbidden(
+            "this broker has no authentication: everybody may do everything, and no token is needed; start it with "
+            "auth.superuser and auth.superuser_password, then add users"
+        )
+    return str(asking["user"])
 
 
 @app.command("ls")

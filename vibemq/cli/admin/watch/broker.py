@@ -9,7 +9,7 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, q
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text, duration_text, facts, instant_text, table
 
-app = typer.Typer(help="A running broker: how it is, how it was, and how it is set.", no_args_is_help=True)
+app = typer.Typer(help="State, history and settings of a running broker.", no_args_is_help=True)
 
 RANGES = ("15m", "6h", "48h")
 
