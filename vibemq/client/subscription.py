@@ -260,7 +260,11 @@ class Subscription(Asynchronous, Generic[T]):
                 return await self.next_batch()
             except StopAsyncIteration:
                 return None
-        return None
+        # With no time to wait, the turn that the loop was given has used it up.
+        batch = self.take_next()
+        if batch is not None and self.options.auto_ack:
+            batch.ack_all()
+        return batch
 
     async def arrival(self) -> None:
         """Wait until messages are there, or the subscription has ended."""
