@@ -190,6 +190,23 @@ def test_closing_ends_an_iteration_in_another_thread(broker: FakeBroker) -> None
     mq.close()
 
 
+def test_a_client_that_is_closed_while_a_thread_works_hides_no_error_of_its_block(broker: FakeBroker) -> None:
+    mq = vibemq.sync.connect(address(broker))
+    mq.publish("orders", 1)
+    messages = mq.subscribe("orders")
+
+    def work() -> None:
+        with messages:
+            for message in messages:
+                message.ack()
+                mq.close()
+                raise ValueError("of the work")
+
+    with pytest.raises(ValueError, match="of the work"):
+        work()
+    messages.stop()
+
+
 def test_a_stream_and_its_refusals(broker: FakeBroker) -> None:
     with vibemq.sync.connect(address(broker)) as mq:
         with mq.publisher("orders") as out:
