@@ -89,6 +89,8 @@ class Subscription(Asynchronous, Generic[T]):
         self._prefetch = Prefetch(DEFAULT if options.prefetch is None else options.prefetch, options.prefetch_bytes)
         self._extend_at = 0.0
         self._extended_until = 0.0
+        self._lapsed_at = 0.0
+        """When an extension came too late: what had no longer time of its own was somebody else's by then."""
         self._failure: Failure | None = None
         self._started = False
         self._stopped = False
@@ -538,7 +540,11 @@ class Subscription(Asynchronous, Generic[T]):
         if not self.options.auto_extend or timeout is None or not self._held or now < self._extend_at:
             return
         self._extend_at = now + timeout / 3
-        self._extended_until = self._clock() + timeout
+        instant = self._clock()
+        if instant >= self._extended_until:
+            # The loop was busy for too long, or the process stood still; or nothing was held for a while.
+            self._lapsed_at = instant
+        self._extended_until = instant + timeout
         self._held.extensions.append((limit_ms(timeout, "ack_timeout"), self._held.runs.runs()))
         self._link.mark(self)
 
@@ -594,7 +600,7 @@ class Subscription(Asynchronous, Generic[T]):
         if delivery.epoch != self._epoch or self._held.newest.get(sequence, delivery) is not delivery:
             return True
         deadline = (delivery.extended or {}).get(sequence, delivery.deadline)
-        return self._clock() >= max(deadline, self._extended_until)
+        return deadline <= self._lapsed_at or self._clock() >= max(deadline, self._extended_until)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
