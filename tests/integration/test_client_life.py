@@ -71,7 +71,9 @@ async def test_a_shutdown_that_cancels_all_tasks_leaves_no_client_that_hangs() -
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-async def test_what_was_not_confirmed_when_the_task_of_a_client_was_cancelled_is_told_by_close() -> None:
+async def test_what_was_not_confirmed_when_the_task_of_a_client_was_cancelled_is_told_by_close(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with Broker(port=0, storage="memory") as broker:
         mq = vibemq.connect(broker.url)
         await mq.open()
@@ -79,6 +81,8 @@ async def test_what_was_not_confirmed_when_the_task_of_a_client_was_cancelled_is
         (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "vibemq client")
         task.cancel()
         await asyncio.wait([task])
+        # A program that has ended without close() is told by the log alone.
+        assert "1 messages of publish(wait=False) are not confirmed: the client's own task" in caplog.text
         with pytest.raises(PublishFailed, match="cancelled from outside"):
             await mq.close()
         await mq.close()
