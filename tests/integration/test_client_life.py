@@ -10,7 +10,7 @@ import pytest
 import vibemq
 from tests.integration.fake_broker import QUICK, FakeBroker
 from tests.waiting import until
-from vibemq.client.changes import ConnectionChange
+from vibemq.client import ConnectionChange, ReconnectPolicy
 from vibemq.errors import NotConnected, PublishFailed
 from vibemq.protocols.native.codec.wire import CommandType
 from vibemq.server.broker import Broker
@@ -68,6 +68,20 @@ async def test_a_shutdown_that_cancels_all_tasks_leaves_no_client_that_hangs() -
         assert not mq.is_connected
         assert changes[-1].final
         await mq.close()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_shutdown_that_cancels_all_tasks_while_a_client_begins_to_open() -> None:
+    mq = vibemq.connect("vibemq://127.0.0.1:1", reconnect=ReconnectPolicy(first_connect=True))
+    opening = asyncio.create_task(mq.open())
+    await asyncio.sleep(0)
+    (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "vibemq client")
+    # It has not had its first step.
+    task.cancel()
+    await asyncio.wait([opening], timeout=60)
+    with pytest.raises(NotConnected, match="cancelled from outside"):
+        opening.result()
+    await mq.close()
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
