@@ -115,6 +115,11 @@ class Subscription(Asynchronous, Generic[T]):
         return self._epoch > 0
 
     @property
+    def begun(self) -> bool:
+        """Whether it was started, which it is once."""
+        return self._started or self._stopped
+
+    @property
     def draining(self) -> bool:
         return self._draining
 
@@ -284,7 +289,7 @@ class Subscription(Asynchronous, Generic[T]):
             LocalProtocolError: it has begun before; one subscription is consumed once.
             VibeMQError: the broker refuses, or does not answer in time.
         """
-        if self._started or self._stopped:
+        if self.begun:
             state = "has ended" if self._stopped else "has begun already"
             raise LocalProtocolError(
                 f"this subscription of {self.queue!r} {state}; make another one with subscribe({self.queue!r}, ...)"

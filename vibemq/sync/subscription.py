@@ -55,6 +55,10 @@ class Subscription(Blocking, Generic[T]):
         return inner
 
     @property
+    def begun(self) -> bool:
+        return self._subscription.begun
+
+    @property
     def connected(self) -> bool:
         return self._subscription.connected
 
