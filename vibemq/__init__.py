@@ -41,13 +41,15 @@ __all__ = [
     "Subscription",
     "__version__",
     "connect",
+    "errors",
     "sync",
 ]
+_ROOMS = ("errors", "sync")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "sync":
-        return import_module("vibemq.sync")
+    if name in _ROOMS:
+        return import_module(f"vibemq.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'vibemq' has no attribute {name!r}")

@@ -1,3 +1,4 @@
+from vibemq import errors as errors
 from vibemq import sync as sync
 from vibemq._version import __version__ as __version__
 from vibemq.client import Client as Client
@@ -27,5 +28,6 @@ __all__ = [
     "Subscription",
     "__version__",
     "connect",
+    "errors",
     "sync",
 ]

@@ -440,6 +440,18 @@ async def test_waiting_for_no_number_of_seconds_is_refused() -> None:
             assert await messages.next_batch_or_none(-1) is None
 
 
+@pytest.mark.parametrize("auto_ack", [False, True])
+async def test_without_time_to_wait_there_is_what_has_come(auto_ack: bool) -> None:
+    async with broker_and_client() as (_, mq):
+        await mq.publish_many("orders", range(3))
+        async with mq.subscribe("orders", auto_ack=auto_ack) as messages:
+            await until(lambda: messages.buffered == 3)
+            batch = await messages.next_batch_or_none(0)
+            assert batch is not None
+            assert [(message.body, message.settled) for message in batch] == [(n, auto_ack) for n in range(3)]
+            assert await messages.next_batch_or_none(0) is None
+
+
 async def test_queue_verbs() -> None:
     async with broker_and_client() as (_, mq):
         await mq.create_queue("orders", durability="weak", ack_timeout=5, max_attempts=7)

@@ -10,7 +10,7 @@ import pytest
 import vibemq
 from tests.integration.fake_broker import QUICK, FakeBroker
 from tests.waiting import until
-from vibemq.client.changes import ConnectionChange
+from vibemq.client import ConnectionChange, ReconnectPolicy
 from vibemq.errors import NotConnected, PublishFailed
 from vibemq.protocols.native.codec.wire import CommandType
 from vibemq.server.broker import Broker
@@ -71,7 +71,23 @@ async def test_a_shutdown_that_cancels_all_tasks_leaves_no_client_that_hangs() -
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-async def test_what_was_not_confirmed_when_the_task_of_a_client_was_cancelled_is_told_by_close() -> None:
+async def test_a_shutdown_that_cancels_all_tasks_while_a_client_begins_to_open() -> None:
+    mq = vibemq.connect("vibemq://127.0.0.1:1", reconnect=ReconnectPolicy(first_connect=True))
+    opening = asyncio.create_task(mq.open())
+    await asyncio.sleep(0)
+    (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "vibemq client")
+    # It has not had its first step.
+    task.cancel()
+    await asyncio.wait([opening], timeout=60)
+    with pytest.raises(NotConnected, match="cancelled from outside"):
+        opening.result()
+    await mq.close()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_what_was_not_confirmed_when_the_task_of_a_client_was_cancelled_is_told_by_close(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with Broker(port=0, storage="memory") as broker:
         mq = vibemq.connect(broker.url)
         await mq.open()
@@ -79,6 +95,8 @@ async def test_what_was_not_confirmed_when_the_task_of_a_client_was_cancelled_is
         (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "vibemq client")
         task.cancel()
         await asyncio.wait([task])
+        # A program that has ended without close() is told by the log alone.
+        assert "1 messages of publish(wait=False) are not confirmed: the client's own task" in caplog.text
         with pytest.raises(PublishFailed, match="cancelled from outside"):
             await mq.close()
         await mq.close()

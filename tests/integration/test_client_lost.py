@@ -198,6 +198,47 @@ async def test_connections_that_are_made_and_soon_lost_are_no_failed_attempts() 
         assert (await mq.publish("orders", 1)).sequence == 1
 
 
+async def test_a_process_that_stood_still_asks_the_broker_before_it_gives_up_what_is_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client's time is the test's own."""
+    monkeypatch.setattr(Supervisor, "_tick", lambda supervisor: anyio.sleep_forever())
+    async with broker_and_client() as (broker, mq), anyio.create_task_group() as tasks:
+        receipts: list[Any] = []
+
+        async def publish(queue: str) -> None:
+            receipts.append(await mq.publish(queue, 1))
+
+        broker.mute = True
+        tasks.start_soon(publish, "orders")
+        await until(lambda: mq._link.outbox._sent)
+        connection = mq._supervisor._connection
+        assert connection is not None
+        patience, now = PATIENCE * mq.settings.command_timeout, anyio.current_time() + 300
+        pings = broker.frames.count(CommandType.PING)
+        connection.tick(now)
+        await until(lambda: broker.frames.count(CommandType.PING) > pings)
+        assert not receipts
+        broker.silent, broker.mute = True, False
+        for later in (0.7, 1.3, 1.8):
+            connection.tick(now + later * patience)
+        broker.silent = False
+        await until(lambda: receipts)
+        assert (receipts[0].duplicate, mq.reconnects) == (False, 1)
+
+
+async def test_a_loop_that_is_always_late_gives_a_dead_connection_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Supervisor, "_tick", lambda supervisor: anyio.sleep_forever())
+    async with broker_and_client() as (broker, mq):
+        connection = mq._supervisor._connection
+        assert connection is not None
+        broker.silent, now = True, anyio.current_time()
+        for late in (300, 600):
+            connection.tick(now + late)
+        broker.silent = False
+        await until(lambda: mq.reconnects)
+
+
 async def test_a_message_is_lost_when_its_time_is_over_or_it_came_again() -> None:
     async with broker_and_client() as (broker, mq):
         await mq.publish_many("orders", range(3))

@@ -190,6 +190,41 @@ def test_closing_ends_an_iteration_in_another_thread(broker: FakeBroker) -> None
     mq.close()
 
 
+def test_a_client_that_is_closed_while_a_thread_works_hides_no_error_of_its_block(broker: FakeBroker) -> None:
+    mq = vibemq.sync.connect(address(broker))
+    mq.publish("orders", 1)
+    messages = mq.subscribe("orders")
+
+    def work() -> None:
+        with messages:
+            for message in messages:
+                message.ack()
+                mq.close()
+                raise ValueError("of the work")
+
+    with pytest.raises(ValueError, match="of the work"):
+        work()
+    messages.stop()
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), ValueError("of the work")], ids=repr)
+def test_a_client_that_is_closed_in_the_middle_of_the_work_does_not_hide_why_it_ends(
+    broker: FakeBroker, error: BaseException
+) -> None:
+    """A signal's handler that closes the client and ends the program, for example."""
+    mq = vibemq.sync.connect(address(broker))
+    mq.publish("orders", 1)
+    [message] = mq.fetch("orders")
+
+    def work() -> None:
+        with message.process():
+            mq.close()
+            raise error
+
+    with pytest.raises(type(error)):
+        work()
+
+
 def test_a_stream_and_its_refusals(broker: FakeBroker) -> None:
     with vibemq.sync.connect(address(broker)) as mq:
         with mq.publisher("orders") as out:

@@ -57,6 +57,20 @@ def test_get_waits_as_long_as_it_is_told(broker: FakeBroker, inbox: Inbox, timeo
     waking.close()
 
 
+def test_a_subscription_that_has_begun_and_is_offline_stays_what_it_is(
+    broker: FakeBroker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with vibemq.sync.connect(address(broker)) as mq, mq.subscribe("orders") as messages:
+        with monkeypatch.context() as offline:
+            offline.setattr(messages._subscription, "_epoch", 0)
+            with pytest.raises(LocalProtocolError, match="without a `with` block"):
+                inbox.add(messages)
+        mq.publish("orders", 1)
+        batch = messages.next_batch(timeout=60)
+        assert batch is not None
+        assert (len(batch), len(inbox)) == (1, 0)
+
+
 def take(inbox: Inbox, count: int) -> list[object]:
     """As a foreign event loop does: wait for the descriptor, then take what is there."""
     bodies: list[object] = []

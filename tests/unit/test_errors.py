@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import vibemq
 from vibemq import errors
 from vibemq.client.failures import error_of
 from vibemq.errors import (
@@ -67,3 +68,8 @@ def test_every_class_of_the_family_has_the_base_s_way_to_be_copied() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, VibeMQError)]
     assert len(kinds) > 50
     assert {kind.__reduce__ for kind in kinds} == {VibeMQError.__reduce__}
+
+
+def test_the_package_has_them_without_an_import_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(vibemq, "errors")
+    assert vibemq.errors is errors

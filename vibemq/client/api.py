@@ -216,6 +216,7 @@ class Client(Asynchronous):
 
     def _cancelled(self) -> None:
         self._link.fail(lambda: NotConnected(TASK_CANCELLED))
+        self._publishing.unwaited.log()
 
     @property
     def is_connected(self) -> bool:

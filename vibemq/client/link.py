@@ -372,11 +372,11 @@ class ClientLink:
         row, self._row = self._row, None
         return row
 
-    def postpone(self, seconds: float) -> None:
-        """Nothing else could be sent for so long: the waits for answers begin later."""
-        self.outbox.postpone(seconds)
-        self._requests.postpone(seconds)
-        self.restored.postpone(seconds)
+    def postpone(self, seconds: float, now: float) -> None:
+        """Nothing else could be sent for so long: the waits for answers begin later, at the latest now."""
+        self.outbox.postpone(seconds, now)
+        self._requests.postpone(seconds, now)
+        self.restored.postpone(seconds, now)
 
     @property
     def row_bytes_max(self) -> int:

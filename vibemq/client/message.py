@@ -1,9 +1,11 @@
 """A received message: a view on its row that decodes what is asked for, and the verbs that settle it."""
 
+import contextlib
 import logging
 import math
 import struct
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, overload
 
@@ -12,7 +14,7 @@ from vibemq.client.payload import ReadPayload
 from vibemq.client.publishing.outgoing import Outgoing, Seconds
 from vibemq.client.publishing.requests import REPLY_TO
 from vibemq.client.settlements import BACKOFF, Reason, delay_ms, limit_ms, reason_text
-from vibemq.errors import LocalProtocolError, RemoteProtocolError, RequesterGone
+from vibemq.errors import LocalProtocolError, NotConnected, RemoteProtocolError, RequesterGone
 from vibemq.model.arguments import check_flag, check_headers, misfit
 from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import Run, runs_of
@@ -377,15 +379,21 @@ class Processing(Generic[T]):
         if error is None or _is_only(error, RequesterGone):
             message.ack()
             return "ack"
+        verb, settle = self._verb_for(error)
+        # A client that is closed, or the parent's, cannot say anything more of the message, which is handed out again:
+        # the error of the block is what counts.
+        with contextlib.suppress(NotConnected):
+            settle()
+        return verb
+
+    def _verb_for(self, error: BaseException) -> tuple[str, Callable[[], object]]:
+        message = self._message
         if not isinstance(error, Exception):
             # Cancellation, Ctrl-C: the message is not to blame.
-            message.release()
-            return "release"
+            return "release", message.release
         if self._reject_on and _is_only(error, self._reject_on):
-            message.reject(error)
-            return "reject"
-        message.retry(self._retry_delay, error)
-        return "retry"
+            return "reject", partial(message.reject, error)
+        return "retry", partial(message.retry, self._retry_delay, error)
 
     async def __aenter__(self) -> Message[T]:
         return self.__enter__()

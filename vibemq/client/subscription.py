@@ -89,6 +89,8 @@ class Subscription(Asynchronous, Generic[T]):
         self._prefetch = Prefetch(DEFAULT if options.prefetch is None else options.prefetch, options.prefetch_bytes)
         self._extend_at = 0.0
         self._extended_until = 0.0
+        self._lapsed_at = 0.0
+        """When an extension came too late: what had no longer time of its own was somebody else's by then."""
         self._failure: Failure | None = None
         self._started = False
         self._stopped = False
@@ -111,6 +113,11 @@ class Subscription(Asynchronous, Generic[T]):
     def connected(self) -> bool:
         """Whether the broker knows this subscription at the moment; it is restored by itself."""
         return self._epoch > 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether it was started, which it is once."""
+        return self._started or self._stopped
 
     @property
     def draining(self) -> bool:
@@ -260,7 +267,11 @@ class Subscription(Asynchronous, Generic[T]):
                 return await self.next_batch()
             except StopAsyncIteration:
                 return None
-        return None
+        # With no time to wait, the turn that the loop was given has used it up.
+        batch = self.take_next()
+        if batch is not None and self.options.auto_ack:
+            batch.ack_all()
+        return batch
 
     async def arrival(self) -> None:
         """Wait until messages are there, or the subscription has ended."""
@@ -278,7 +289,7 @@ class Subscription(Asynchronous, Generic[T]):
             LocalProtocolError: it has begun before; one subscription is consumed once.
             VibeMQError: the broker refuses, or does not answer in time.
         """
-        if self._started or self._stopped:
+        if self.begun:
             state = "has ended" if self._stopped else "has begun already"
             raise LocalProtocolError(
                 f"this subscription of {self.queue!r} {state}; make another one with subscribe({self.queue!r}, ...)"
@@ -534,7 +545,11 @@ class Subscription(Asynchronous, Generic[T]):
         if not self.options.auto_extend or timeout is None or not self._held or now < self._extend_at:
             return
         self._extend_at = now + timeout / 3
-        self._extended_until = self._clock() + timeout
+        instant = self._clock()
+        if instant >= self._extended_until:
+            # The loop was busy for too long, or the process stood still; or nothing was held for a while.
+            self._lapsed_at = instant
+        self._extended_until = instant + timeout
         self._held.extensions.append((limit_ms(timeout, "ack_timeout"), self._held.runs.runs()))
         self._link.mark(self)
 
@@ -590,7 +605,7 @@ class Subscription(Asynchronous, Generic[T]):
         if delivery.epoch != self._epoch or self._held.newest.get(sequence, delivery) is not delivery:
             return True
         deadline = (delivery.extended or {}).get(sequence, delivery.deadline)
-        return self._clock() >= max(deadline, self._extended_until)
+        return deadline <= self._lapsed_at or self._clock() >= max(deadline, self._extended_until)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

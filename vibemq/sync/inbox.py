@@ -63,7 +63,7 @@ class Inbox:
         """
         self._check()
         _check_subscription(subscription)
-        if subscription.connected:
+        if subscription.begun:
             raise LocalProtocolError(
                 "this subscription has begun already; write inbox.add(mq.subscribe(…)), without a `with` block"
             )

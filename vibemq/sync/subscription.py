@@ -15,7 +15,7 @@ from vibemq.client.connecting.waking import LINGER_S
 from vibemq.client.message import DONE, Delivery, Done, Settler
 from vibemq.client.receiving.options import check_wait
 from vibemq.client.settlements import BACKOFF
-from vibemq.errors import LocalProtocolError, VibeMQError
+from vibemq.errors import LocalProtocolError, NotConnected, VibeMQError
 from vibemq.model.runs import Run
 from vibemq.model.shared.settlement import Settlement
 from vibemq.sync.blocking import BLOCKING, Blocking
@@ -53,6 +53,10 @@ class Subscription(Blocking, Generic[T]):
         inner = self._subscription
         inner.watch = None if watch is None else partial(watch, inner)
         return inner
+
+    @property
+    def begun(self) -> bool:
+        return self._subscription.begun
 
     @property
     def connected(self) -> bool:
@@ -97,11 +101,17 @@ class Subscription(Blocking, Generic[T]):
 
     def stop(self, *, release: bool = True) -> None:
         """Stop consuming; an iteration in another thread ends. Unsettled messages are given back, unless `release` is
-        False."""
-        if not self._loop.inherited:
+        False. Of a client that is closed it does nothing."""
+        if self._loop.inherited:
+            return
+        try:
             self._loop.call(partial(self._subscription.stop, release=release))
-            if release:
-                self._settler.client = None
+        except NotConnected:
+            if not self._loop.closed:
+                raise
+            # It has given everything back.
+        if release:
+            self._settler.client = None
 
     def set_prefetch(self, messages: int | None = None, bytes: int | None = None) -> None:  # noqa: A002  # as prefetch_bytes
         if not self._loop.inherited:

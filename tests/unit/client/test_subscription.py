@@ -8,6 +8,7 @@ import pytest
 from bench.guard.counting import instructions
 from vibemq.client.address import ClientSettings
 from vibemq.client.link import ClientLink
+from vibemq.client.message import Message
 from vibemq.client.receiving.options import SubscribeOptions
 from vibemq.client.subscription import Subscription
 from vibemq.model.rows import Rows
@@ -68,6 +69,32 @@ async def test_many_messages_are_settled_without_a_look_at_every_pair(runs: list
     settled = {sequence for sequence in FAR if any(first <= sequence <= last for first, last in runs)}
     assert subscription._held.newest.keys() == set(FAR) - settled
     assert cost < 100 * (min(run_count(runs), len(FAR)) + len(runs))
+
+
+async def test_what_was_extended_too_late_stays_lost() -> None:
+    now = [1_000.0]
+    options = SubscribeOptions(queue="q", ack_timeout=30, auto_extend=True)
+    subscription: Subscription[Any] = Subscription(ClientLink(ClientSettings(), now=0.0), options, None, lambda: now[0])
+
+    def deliver(sequence: int) -> Message[Any]:
+        subscription.deliver(DeliverMany(subscription.id, "q", 0, sequence, Rows.of([b"row"]), acquired={}))
+        return subscription.take_buffered()[0]
+
+    def tick() -> bool:
+        subscription.tick(now[0])
+        return first.lost
+
+    first = deliver(1)
+    for now[0] in (1_010.0, 1_039.0, 1_068.0):
+        assert not tick()
+    now[0] = 1_098.0  # The broker has handed it to somebody else at this instant.
+    assert first.lost
+    second = deliver(2)
+    assert tick()
+    assert not second.lost
+    now[0] = 1_120.0
+    assert tick()
+    assert not second.lost
 
 
 @pytest.mark.parametrize("use", [iter, lambda it: iter(it.batches()), lambda it: it.__enter__()])

@@ -30,6 +30,7 @@ class ClientConnection:
         self._heard_at = self._spoke_at = anyio.current_time()
         self._pinged_at: float | None = None
         self._ticked_at = self._heard_at
+        self._stood_still = False
         self._line = TcpLine(None)
         self._sending_row = False
         self._fault: Exception | None = None
@@ -64,9 +65,9 @@ class ClientConnection:
         if self._sending_row:
             self._tick_sending(now)
             return
-        self._wait_for_line(now)
         settings = self._link.settings
         patience = settings.command_timeout * PATIENCE
+        self._wait_for_line(now, patience)
         if self._pinged_at is not None and now - self._pinged_at > patience:
             self.end(f"the broker has been silent for {now - self._heard_at:.1f} s and does not answer a ping")
             return
@@ -80,16 +81,21 @@ class ClientConnection:
         except VibeMQError as exc:
             self.end(str(exc))
 
-    def _wait_for_line(self, now: float) -> None:
+    def _wait_for_line(self, now: float, patience: float) -> None:
         """Frames are not mixed: on a line that needs long for what is on its way, nothing else can be said or
-        answered before that is through."""
+        answered before that is through. Nor can it while this process stands still, or its loop is busy: what has
+        become of the peer meanwhile is asked for. Not twice in a row, or a loop that is always late would never know.
+        """
         passed, self._ticked_at = now - self._ticked_at, now
         is_slow = self._line.is_slow()
+        stood_still = self._stood_still = passed > patience and not self._stood_still
+        if stood_still:
+            self._pinged_at = None
         if is_slow:
             self._heard_at = now
             self._pinged_at = None if self._pinged_at is None else now
-        if is_slow or self._protocol.receives_large:
-            self._link.postpone(passed)
+        if is_slow or stood_still or self._protocol.receives_large:
+            self._link.postpone(passed, now)
 
     def _tick_sending(self, now: float) -> None:
         """Frames are not mixed: there is no ping before the end of a large message. A broker that makes it wait says so
@@ -113,4 +119,4 @@ class ClientConnection:
         self._sending_row = False
         self._pinged_at = None
         self._ticked_at = now
-        self._link.postpone(now - begun)
+        self._link.postpone(now - begun, now)

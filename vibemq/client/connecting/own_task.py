@@ -34,7 +34,8 @@ class OwnTask:
     def start(self) -> None:
         name = "vibemq client"
         if on_asyncio():
-            self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+            task = self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+            task.add_done_callback(self._is_over)
         else:
             import trio.lowlevel
 
@@ -49,6 +50,12 @@ class OwnTask:
         self._scope.cancel()
         with anyio.CancelScope(shield=True):
             await self._ended.wait()
+
+    def _is_over(self, task: object) -> None:
+        """Also of one that was cancelled before its first step."""
+        if not self.ended:
+            self._cancelled()
+            self._ended.set()
 
     async def _run(self) -> None:
         try:

@@ -294,10 +294,10 @@ class Outbox:
             self._gone(batch)
         return batch
 
-    def postpone(self, seconds: float) -> None:
+    def postpone(self, seconds: float, now: float) -> None:
         """What is sent could not be answered for so long."""
         for batch in self._sent.values():
-            batch.sent_at += seconds
+            batch.sent_at = min(batch.sent_at + seconds, now)
 
     def lost(self) -> None:
         """The connection is gone: what it had not confirmed goes to the front again, in order."""

@@ -58,6 +58,15 @@ class UnwaitedPublishes:
             error.add_note(str(failed))
             logger.error("%s", failed)
 
+    def log(self) -> None:
+        """That some have failed, where perhaps nobody comes to be told."""
+        if self._failures:
+            logger.error(
+                "%d messages of publish(wait=False) are not confirmed: %s. close() of the client tells which",
+                len(self._failures),
+                self._failures[0].error,
+            )
+
     def _done(self, batch: PublishBatch) -> None:
         places = self._under_way.pop(batch)
         if not batch.refused:

@@ -245,12 +245,12 @@ class RestoredSubscriptions:
             return "the creation of a queue"
         return ""
 
-    def postpone(self, seconds: float) -> None:
-        """The waits for answers begin so much later."""
-        for request_id in self.subscribing:
-            self.subscribing[request_id] += seconds
+    def postpone(self, seconds: float, now: float) -> None:
+        """The waits for answers begin so much later, at the latest now."""
+        for request_id, sent_at in self.subscribing.items():
+            self.subscribing[request_id] = min(sent_at + seconds, now)
         for request_id, (queue, sent_at) in self.creating.items():
-            self.creating[request_id] = queue, sent_at + seconds
+            self.creating[request_id] = queue, min(sent_at + seconds, now)
 
     # -- inside ---------------------------------------------------------------------------------------------------
 

@@ -63,10 +63,10 @@ class PendingRequests:
             pending = self.by_id.pop(request_id)
             pending.finish(None, timed_out(pending.what))
 
-    def postpone(self, seconds: float) -> None:
-        """The waits for answers begin so much later."""
+    def postpone(self, seconds: float, now: float) -> None:
+        """The waits for answers begin so much later, at the latest now."""
         for pending in self.by_id.values():
-            pending.sent_at += seconds
+            pending.sent_at = min(pending.sent_at + seconds, now)
 
     def _all_at_once(self) -> list[PendingRequest]:
         requests = list(self.by_id.values())
