@@ -334,7 +334,7 @@ def test_a_call_that_is_interrupted_at_any_line_loses_nothing(broker: FakeBroker
         inbox.add(mq.subscribe("orders", auto_ack=auto_ack))
         for line in itertools.count(1):
             mq.publish_many("orders", range(3))
-            wait_until(lambda: len(inbox) == 3)
+            wait_until(lambda: len(inbox) == 3 and readable(inbox))
             bodies = []
             before = sys.gettrace()
             sys.settrace(interrupting(line))
