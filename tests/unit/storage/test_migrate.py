@@ -11,6 +11,7 @@ import pytest
 from vibemq.engine.stage_names import stage_name
 from vibemq.errors import StorageDamaged, StorageLocked, StoreVersionError
 from vibemq.model import records
+from vibemq.model.extras import message_extra
 from vibemq.model.access import ResourceKind, Rule
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.options import QueueOptions
@@ -237,8 +238,14 @@ does not know for damage, if nothing tells it to refuse the store. Add a step to
 
 
 def test_other_facts_need_another_version(provider: str) -> None:
+    rooms = (records, message_extra)
     kinds = sorted(
-        (kind for kind in vars(records).values() if isinstance(kind, type) and kind.__module__ == records.__name__),
+        (
+            kind
+            for room in rooms
+            for kind in vars(room).values()
+            if isinstance(kind, type) and kind.__module__ == room.__name__
+        ),
         key=lambda kind: kind.__name__,
     )
     facts = [f"{kind.__name__} {list(getattr(kind, '__annotations__', {}))}" for kind in kinds]
