@@ -11,7 +11,8 @@ from vibemq.model.records import Record
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, RunSet
 from vibemq.model.selector import Selector
-from vibemq.model.shared.queue_info import QueueInfo
+from vibemq.model.shared.queue_info import GroupInfo as GroupInfo
+from vibemq.model.shared.queue_info import QueueInfo as QueueInfo
 from vibemq.model.stored import Slice
 
 

@@ -11,7 +11,8 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from vibemq.model.accounts import StoredToken, StoredUser
-from vibemq.model.extras.message_extra import Extras
+from vibemq.model.extras.message_extra import Extras as Extras
+from vibemq.model.extras.message_extra import MessageExtra as MessageExtra
 from vibemq.model.jobs.job_records import JobRecord
 from vibemq.model.options import QueueOptions
 from vibemq.model.rows import Rows

@@ -9,7 +9,7 @@ from vibemq.model.commands.queues import QueueName
 from vibemq.model.options import DeliveryMode
 from vibemq.model.runs import Run
 from vibemq.model.selector import Selector
-from vibemq.model.shared.settlement import Settlement
+from vibemq.model.shared.settlement import Settlement as Settlement
 
 
 class StartAt(IntEnum):

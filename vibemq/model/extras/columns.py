@@ -5,7 +5,7 @@ asks for whole columns (`columns_of`).
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from operator import itemgetter
 
@@ -15,6 +15,8 @@ from vibemq.model.instants import Values
 _NO_IDS: Sequence[bytes] = ()
 _ID_BYTES_MAX = 128
 """A queue remembers very many ids."""
+_DIGESTED_AT_ONCE = 262_144
+"""Bytes of ids whose digests take about a millisecond."""
 _DIGEST_MARK = b"\xff"
 """Begins no text, so the digest of an id is the id of no other message."""
 
@@ -95,8 +97,26 @@ class ExtraColumns(Mapping[int, MessageExtra]):
         ids = self.dedup_ids
         if not ids or max(map(len, ids)) <= _ID_BYTES_MAX:
             return self
-        short = [_digest(one) if len(one) > _ID_BYTES_MAX else one for one in ids]
-        return ExtraColumns(self.indexes, self.priorities, self.expires_at, self.deliver_at, short)
+        return self._with_ids([_digest(one) if len(one) > _ID_BYTES_MAX else one for one in ids])
+
+    def short_ids_in_steps(self) -> "Generator[None, None, ExtraColumns]":
+        """`with_short_ids` of a batch whose ids may be many megabytes: yields behind each step."""
+        ids = self.dedup_ids
+        if not ids or max(map(len, ids)) <= _ID_BYTES_MAX:
+            return self
+        short, size = list(ids), 0
+        for index, one in enumerate(ids):
+            if len(one) <= _ID_BYTES_MAX:
+                continue
+            if size > _DIGESTED_AT_ONCE:
+                yield
+                size = 0
+            short[index] = _digest(one)
+            size += len(one)
+        return self._with_ids(short)
+
+    def _with_ids(self, dedup_ids: Sequence[bytes]) -> "ExtraColumns":
+        return ExtraColumns(self.indexes, self.priorities, self.expires_at, self.deliver_at, dedup_ids)
 
     def delayed_after(self, now: int) -> bool:
         """Whether one of them is to be delivered later than that."""

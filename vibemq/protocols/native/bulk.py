@@ -49,6 +49,8 @@ def publish(state: NativeState, frame: extensions.PublishMany) -> Steps[None]:
         check_queue_name(frame.queue)
         yield from check_rows_in_steps(frame.rows, state.headers)
         extras = message_extras(frame.extras or {}, frame.rows.count, state.now)
+        if extras:
+            extras = yield from columns_of(extras).short_ids_in_steps()
     except VibeMQError as error:
         token.refuse(state, error)
         return

@@ -44,8 +44,8 @@ def connect(state: OmqState, command: Connect) -> None:
     if not text or len(command.id) > ID_BYTES_MAX:
         state.fail(Refusal("invalid id", f"an id is 1 to {ID_BYTES_MAX} bytes of UTF-8"))
         return
-    name, _, secret = text.partition(":")
-    if not secret and state.context.certified:
+    name, colon, secret = text.partition(":")
+    if not colon and state.context.certified:
         # The id is the client's own name for itself, unless the certificate stands for nobody.
         state.ask(Authenticate(OmqConnectAsked(name, has_secret=False)))
         return

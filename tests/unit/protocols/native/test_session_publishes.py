@@ -8,6 +8,7 @@ from tests.unit.protocols.native.native_peer import Peer, ValuesRead, bulk, fram
 from vibemq.errors import Blocked, NotAuthorized, QueueFull, RemoteProtocolError
 from vibemq.model import commands as c
 from vibemq.model.effects import Published, Reply
+from vibemq.model.extras.columns import ExtraColumns
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.protocols.native.codec import extensions, json_check
@@ -117,6 +118,26 @@ def test_very_many_headers_that_are_all_different_are_looked_at_in_steps(last: b
         assert peer.one().error_code == "INVALID_MESSAGE"
     else:
         assert asked == [c.Publish, c.DescribeQueue], "in their order"
+
+
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_digests_of_long_dedup_ids_are_made_in_steps(by_columns: bool) -> None:
+    peer = bulk("batch/1,extras/1", body_bytes_max=2_000_000)
+    extras = {index: {"dedup_id": "short" if index == 3 else f"{index}" * 30_000} for index in range(30)}
+    rows = Rows.of([pack_row(f"{index}", b"1") for index in range(30)])
+    columns = encode_extras(30, extras, None) if by_columns else None
+    body = extensions.publish_many("r", "q", rows, None if by_columns else extras, columns=columns)
+    turns = [peer.hear(encode_frame(body, body_bytes_max=2_000_000) + frame(T.QUEUE_INFO, "behind", "q"))]
+    while peer.session.unread:
+        turns.append(peer.session.commands())
+    assert len(turns) > 5
+    publish, behind = (request for requests in turns for request in requests)
+    assert isinstance(publish, c.Publish)
+    assert isinstance(behind, c.DescribeQueue), "in their order"
+    assert publish.extras is not None
+    whole = ExtraColumns(range(30), dedup_ids=[extras[index]["dedup_id"].encode() for index in range(30)])
+    assert publish.extras == whole.with_short_ids()
+    assert publish.extras[3].dedup_id == b"short"
 
 
 def test_headers_that_were_never_seen_are_more_work_than_others() -> None:

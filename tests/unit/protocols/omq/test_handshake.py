@@ -279,3 +279,12 @@ def test_a_client_is_told_why_its_certificate_does_not_count() -> None:
     [request] = talk.commands()
     talk.refused(request.token, AuthFailed("the certificate stands for several users"))
     assert talk.data_to_send()[13:] == b"authentication failed: the certificate stands for several users"
+
+
+def test_a_name_with_an_empty_secret_is_not_logged_in_by_a_certificate() -> None:
+    """As of `alice:$TOKEN` where the variable is not set."""
+    talk = OmqSession(replace(context(authentication=True), certified=True), OmqSettings())
+    talk.receive_data(VERSION_ONE + b"(Connect 1 alice:)")
+    assert not talk.commands()
+    assert talk.closing
+    assert b"connect with the id NAME:TOKEN" in talk.data_to_send()

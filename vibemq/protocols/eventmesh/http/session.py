@@ -377,8 +377,8 @@ class EventMeshHttpSession(OptionalVerbs):
 
 
 def _credentials_of(headers: Mapping[str, str]) -> HttpCredentials:
-    whole = headers.get("authorization", "")
-    kind, _, given = whole.partition(" ")
+    whole = headers.get("authorization")
+    kind, _, given = (whole or "").partition(" ")
     found = HttpCredentials()
     if kind.lower() == "bearer":
         found = HttpCredentials(token=given.strip())
@@ -389,5 +389,7 @@ def _credentials_of(headers: Mapping[str, str]) -> HttpCredentials:
             found = HttpCredentials(name, password)
     else:
         found = HttpCredentials(headers.get("username", ""), headers.get("passwd", ""), headers.get("token", ""))
-    # What cannot be read is refused like a wrong token: where no credentials are sent, a certificate may log in.
-    return HttpCredentials(token=whole) if found == HttpCredentials() else found
+    if whole is not None and not (found.password or found.token):
+        # A header that says nothing is a wrong token: where no credentials are sent, a certificate may log in.
+        return HttpCredentials(token=f"Authorization: {whole}")
+    return found

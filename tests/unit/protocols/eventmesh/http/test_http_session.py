@@ -94,26 +94,36 @@ def test_nothing_more_is_read_while_much_stands_behind_a_request_that_waits() ->
     assert (session.closing, session.next_deadline()) == (False, NOW + 65_000)
 
 
-@pytest.mark.parametrize("given", ["Basic Content-Length\xf8: 19", "Basic YQ", "Basic /w==", "Basic"])
-def test_credentials_that_cannot_be_read_are_checked_as_they_are(given: str) -> None:
-    """Whoever has a certificate that would log in without any is not logged in by it."""
+def login_of(header_lines: str) -> Authenticate:
     session = session_of_a_stranger()
-    head = f"GET /?code=104&topic=t&content=x HTTP/1.1\r\nauthorization: {given}\r\nusername: ann\r\n\r\n"
-    session.receive_data(head.encode())
+    session.receive_data(f"GET /?code=104&topic=t&content=x HTTP/1.1\r\n{header_lines}\r\n\r\n".encode())
     [login] = session.commands()
     assert isinstance(login, Authenticate)
+    return login
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["Basic Content-Length\xf8: 19", "Basic YQ", "Basic /w==", "Basic", "Basic Og==", "Basic YW5uOg==", "Bearer ", ""],
+)
+def test_credentials_that_say_nothing_are_a_wrong_token(given: str) -> None:
+    """Whoever has a certificate that would log in without any is not logged in by it."""
+    login = login_of(f"authorization: {given}\r\nusername: ann")
     assert (login.username, login.password) == ("", "")
-    assert login.auth_token.startswith("Basic")
+    assert login.auth_token.startswith("Authorization:")
 
 
-def test_credentials_of_an_unknown_kind_are_checked_unless_there_are_others() -> None:
-    for header, wanted in (("username: ann", ("ann", "")), ("env: test", ("", "Digest a=b"))):
-        session = session_of_a_stranger()
-        head = f"GET /?code=104&topic=t&content=x HTTP/1.1\r\nauthorization: Digest a=b\r\n{header}\r\n\r\n"
-        session.receive_data(head.encode())
-        [login] = session.commands()
-        assert isinstance(login, Authenticate)
-        assert (login.username, login.auth_token) == wanted
+def test_credentials_of_an_unknown_kind_are_a_wrong_token_unless_there_are_others() -> None:
+    for header in ("username: ann", "env: test"):
+        login = login_of(f"authorization: Digest a=b\r\n{header}")
+        assert (login.username, login.password, login.auth_token) == ("", "", "Authorization: Digest a=b")
+    login = login_of("authorization: Digest a=b\r\nusername: ann\r\npasswd: right")
+    assert (login.username, login.password, login.auth_token) == ("ann", "right", "")
+
+
+def test_a_name_alone_is_compared_with_the_certificate() -> None:
+    login = login_of("username: ann")
+    assert (login.username, login.password, login.auth_token) == ("ann", "", "")
 
 
 @pytest.mark.parametrize("code", ["9" * 5_000, "0", "x"])
