@@ -24,6 +24,7 @@ from vibemq.storage.interface import IStorageProvider
 from vibemq.storage.local.ballast import BALLAST_FILE, START_FILE
 from vibemq.storage.local.mounts import file_system_of
 from vibemq.storage.local.replace import UNFINISHED, Replacement
+from vibemq.storage.local.store_file import StoreInfo, write_store_info
 
 MESSAGES = 1_000
 Run = Callable[..., tuple[int, Any, str]]
@@ -466,6 +467,17 @@ def test_migrate_shows_the_version(admin: Run, data_dir: Path, provider: str) ->
     assert found["version"] == found["latest"]
     assert admin("migrate", "apply", "--data-dir", data_dir)[1]["applied"] == []
     assert admin("migrate", "apply", "--data-dir", data_dir, "--dry-run")[1] == {**found, "dry_run": True}
+
+
+def test_a_dry_run_of_migrate_refuses_a_store_without_its_file(admin: Run, data_dir: Path, provider: str) -> None:
+    write_store_info(data_dir, StoreInfo(provider, 1, 0))
+    would = admin("migrate", "apply", "--data-dir", data_dir, "--dry-run")[1]
+    assert would["pending"]
+    (data_dir / {"lmdb": "store/data.mdb", "sqlite": "vibemq.sqlite"}[provider]).unlink()
+    refused = admin("migrate", "apply", "--data-dir", data_dir, "--dry-run")
+    assert refused[1]["error"]["code"] == "STORAGE_DAMAGED"
+    assert refused == admin("migrate", "apply", "--data-dir", data_dir, "--yes")
+    assert admin("migrate", "status", "--data-dir", data_dir)[1]["pending"] == would["pending"]
 
 
 def test_a_newer_store_is_refused(admin: Run, data_dir: Path) -> None:
