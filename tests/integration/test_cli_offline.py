@@ -21,8 +21,10 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import DeadFacts, DeadLettered, Dropped, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
 from vibemq.storage.interface import IStorageProvider
+from vibemq.storage.local.ballast import BALLAST_FILE, START_FILE
 from vibemq.storage.local.mounts import file_system_of
 from vibemq.storage.local.replace import UNFINISHED, Replacement
+from vibemq.storage.local.store_file import StoreInfo, write_store_info
 
 MESSAGES = 1_000
 Run = Callable[..., tuple[int, Any, str]]
@@ -118,6 +120,32 @@ def test_a_store_without_its_file_is_named_and_can_be_repaired(admin: Run, data_
     code, answer, _ = admin("repair", "--data-dir", data_dir, "--yes")
     assert (code, answer["repaired"], bool(answer["not_saved"])) == (0, True, True)
     opened(data_dir, provider).close()
+
+
+@pytest.mark.parametrize("size", [96 << 20, 1 << 20, 0])
+def test_the_ballast_keeps_the_size_that_the_broker_gave_it(
+    admin: Run, data_dir: Path, provider: str, size: int
+) -> None:
+    """The broker's settings are not known to an offline command."""
+    plugin = plugins.find("storage", provider)
+    with closing(plugin.create(data_dir, plugin.settings(ballast_bytes=size))) as store:
+        store.open()
+    before = ballasts(data_dir)
+    assert before.get(BALLAST_FILE, 0) == size
+    assert admin("compact", "--data-dir", data_dir)[0] == 0
+    assert admin("check", "--data-dir", data_dir)[0] == 0
+    assert ballasts(data_dir) == before
+
+
+def test_what_is_left_of_a_ballast_that_was_given_up_is_kept(admin: Run, data_dir: Path, provider: str) -> None:
+    (data_dir / BALLAST_FILE).unlink()
+    before = ballasts(data_dir)
+    assert admin("compact", "--data-dir", data_dir)[0] == 0
+    assert {name: size for name, size in ballasts(data_dir).items() if name != BALLAST_FILE} == before
+
+
+def ballasts(folder: Path) -> dict[str, int]:
+    return {name: (folder / name).stat().st_size for name in (BALLAST_FILE, START_FILE) if (folder / name).exists()}
 
 
 def test_the_answer_of_a_sound_store(admin: Run, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -439,6 +467,17 @@ def test_migrate_shows_the_version(admin: Run, data_dir: Path, provider: str) ->
     assert found["version"] == found["latest"]
     assert admin("migrate", "apply", "--data-dir", data_dir)[1]["applied"] == []
     assert admin("migrate", "apply", "--data-dir", data_dir, "--dry-run")[1] == {**found, "dry_run": True}
+
+
+def test_a_dry_run_of_migrate_refuses_a_store_without_its_file(admin: Run, data_dir: Path, provider: str) -> None:
+    write_store_info(data_dir, StoreInfo(provider, 1, 0))
+    would = admin("migrate", "apply", "--data-dir", data_dir, "--dry-run")[1]
+    assert would["pending"]
+    (data_dir / {"lmdb": "store/data.mdb", "sqlite": "vibemq.sqlite"}[provider]).unlink()
+    refused = admin("migrate", "apply", "--data-dir", data_dir, "--dry-run")
+    assert refused[1]["error"]["code"] == "STORAGE_DAMAGED"
+    assert refused == admin("migrate", "apply", "--data-dir", data_dir, "--yes")
+    assert admin("migrate", "status", "--data-dir", data_dir)[1]["pending"] == would["pending"]
 
 
 def test_a_newer_store_is_refused(admin: Run, data_dir: Path) -> None:

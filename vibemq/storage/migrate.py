@@ -16,7 +16,7 @@ A provider takes part with a module `vibemq.storage.<provider>.migration`:
 
     VERSION                                     version that the provider's code speaks
     open_store(data_dir) -> context manager     of a MigrationStore, made if it is missing; the directory is locked
-    need_store(data_dir)                        complete an interrupted repair; StorageDamaged when its file is missing
+    need_store(data_dir, dry_run=)              complete an interrupted repair; StorageDamaged when its file is missing
 """
 
 import struct
@@ -129,11 +129,16 @@ def migrate(data_dir: Path, progress: Progress | None = None, folder: Path | Non
     lock.acquire()
     try:
         module = provider_module(info.provider)
-        module.need_store(data_dir)
+        module.need_store(data_dir, dry_run=False)
         with module.open_store(data_dir) as store:
             return _apply(data_dir, info, store, find_steps(info.provider, folder), progress)
     finally:
         lock.release()
+
+
+def refuse_missing(data_dir: Path) -> None:
+    """Raise StorageDamaged where `migrate` would, for a store whose file is missing. Changes nothing."""
+    provider_module(_info(data_dir).provider).need_store(data_dir, dry_run=True)
 
 
 def create_store(data_dir: Path, provider: str, created_at: int) -> None:

@@ -38,9 +38,11 @@ from vibemq.storage.lmdb.backup import restore
 from vibemq.storage.lmdb.checkpoint import schedule
 from vibemq.storage.lmdb.checkpoint.checkpointer_process import THRIFTY
 from vibemq.storage.lmdb.checkpoint.schedule import portion
+from vibemq.storage.lmdb.compaction import copying_folder
 from vibemq.storage.lmdb.environment.pairs import read_pairs
 from vibemq.storage.lmdb.environment.tables import LmdbKV
 from vibemq.storage.lmdb.journal.journal import SealedSegment
+from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
 from vibemq.storage.lmdb.settings import LmdbSettings
@@ -325,6 +327,18 @@ def flip(path: Path, needle: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(at)
         file.write(bytes([data[at] ^ 1]))
+
+
+def test_a_repair_leaves_no_unfinished_copy_of_a_compaction(provider: LmdbProvider, tmp_path: Path) -> None:
+    """It takes room in the folder of the damaged store, where nobody looks for it."""
+    provider.append([*a_queue(), messages(1, 3)])
+    provider.close()
+    unfinished = copying_folder(Layout(tmp_path / "data"))
+    unfinished.mkdir()
+    (unfinished / "data.mdb").write_bytes(b"half a copy")
+    repair(tmp_path / "data", SMALL)
+    [damaged] = (tmp_path / "data").glob("store.damaged-*")
+    assert not (damaged / unfinished.name).exists()
 
 
 def test_rot_in_the_store_is_found_and_repaired(provider: LmdbProvider, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from vibemq.model.staged_batch import unpack_staged_batch
 from vibemq.plugins import find
 from vibemq.storage.local.lock import DirectoryLock
 from vibemq.storage.local.store_file import StoreInfo, check_store, read_store_info, write_store_info
-from vibemq.storage.migrate import find_steps, migrate, migrations_folder, status
+from vibemq.storage.migrate import find_steps, migrate, migrations_folder, refuse_missing, status
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 PROVIDERS = [name for name in ("sqlite", "lmdb") if find_spec(f"vibemq.storage.{name}.migration")]
@@ -307,8 +307,9 @@ def test_a_store_without_its_file_is_not_made_anew(old: Path, provider: str) -> 
     file = {"lmdb": "store/data.mdb", "sqlite": "vibemq.sqlite"}[provider]
     for lack in (lambda: (old / file).unlink(), (old / file).touch):
         lack()
-        with pytest.raises(StorageDamaged, match="missing or empty"):
-            migrate(old)
+        for refuse in (refuse_missing, migrate):
+            with pytest.raises(StorageDamaged, match="missing or empty"):
+                refuse(old)
         info = read_store_info(old)
         assert info is not None
         assert info.version == 0
@@ -318,6 +319,8 @@ def test_an_interrupted_repair_is_completed_before_a_store_is_migrated(old: Path
     """As it leaves the store between its renames."""
     place = old / {"lmdb": "store", "sqlite": "vibemq.sqlite"}[provider]
     place.rename(place.with_name(f"{place.name}.repaired"))
+    refuse_missing(old)
+    assert not place.exists(), "that changes nothing"
     assert migrate(old)
     assert_upgraded(old, provider)
 

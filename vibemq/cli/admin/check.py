@@ -61,7 +61,7 @@ def _repair(data_dir: Path, storage: str | None, out: Output, *, yes: bool) -> N
     if plugin.repair is None:
         raise CommandFailed(f"the {name} provider cannot repair; restore a backup with `vibemq-admin restore`")
     out.confirm(f"Repair {data_dir}? What cannot be read is removed from it.", yes=yes)
-    unsaved = plugin.repair(data_dir, settings_of(plugin))
+    unsaved = plugin.repair(data_dir, settings_of(plugin, data_dir))
     left = find_problems(data_dir, storage)
     value = {"repaired": not left, "not_saved": [as_plain(p) for p in unsaved], "left": [as_plain(p) for p in left]}
     lines = [f"not saved: {sentence(problem)}" for problem in unsaved]

@@ -32,6 +32,8 @@ def migrate(
         raise NotFound(f"there is no data directory {data_dir}")
     out = Output(json=json)
     found = migrations.status(data_dir)
+    if action is MigrationAction.APPLY and dry_run and found.pending:
+        migrations.refuse_missing(data_dir)
     if action is MigrationAction.STATUS or dry_run or not found.pending:
         answer = _as_object(found, applied=[])
         out.emit({**answer, "dry_run": True} if dry_run else answer, _text(found))

@@ -8,6 +8,7 @@ from typing import Any
 from vibemq.cli.exits import CommandFailed, ExitCode, NotFound, Usage
 from vibemq.plugins import find
 from vibemq.storage.interface import IStorageProvider, StoragePlugin, StoreInspection
+from vibemq.storage.local.ballast import BALLAST_FILE, START_FILE
 from vibemq.storage.local.store_file import read_store_info
 
 
@@ -36,16 +37,23 @@ def plugin_of(name: str) -> StoragePlugin:
     return plugin
 
 
-def settings_of(plugin: StoragePlugin) -> Any:
-    """The provider's default settings. Whether a broker may use a remote file system is said in its own settings, which
-    are not known here; and a backup on a share is looked at where it lies."""
-    allowed = {"allow_remote": True} if "allow_remote" in plugin.settings.model_fields else {}
-    return plugin.settings(**allowed)
+def settings_of(plugin: StoragePlugin, data_dir: Path, *, looks: bool = False) -> Any:
+    """The provider's default settings, but for what only the broker's own settings say, which are not known here.
+
+    A remote file system is accepted; a backup on a share is looked at where it lies, too. The ballast stays as big as
+    it is, and none is made; who `looks` is told what keeps one of the default size from being taken.
+    """
+    known: dict[str, Any] = {"allow_remote": True}
+    if not looks or (data_dir / BALLAST_FILE).exists():
+        # Of one that was given up the small one may be left, which stays, too.
+        files = (data_dir / BALLAST_FILE, data_dir / START_FILE)
+        known["ballast_bytes"] = max((file.stat().st_size for file in files if file.exists()), default=0)
+    return plugin.settings(**{name: value for name, value in known.items() if name in plugin.settings.model_fields})
 
 
 def made(plugin: StoragePlugin, data_dir: Path) -> IStorageProvider:
     """The provider with `settings_of`, not yet opened."""
-    return plugin.create(data_dir, settings_of(plugin))
+    return plugin.create(data_dir, settings_of(plugin, data_dir))
 
 
 @contextmanager
@@ -76,7 +84,7 @@ def looked_at(data_dir: Path, storage: str | None) -> Iterator[StoreInspection]:
     plugin = plugin_of(name)
     if plugin.inspect is None:
         raise CommandFailed(f"a store of the {name} provider cannot be looked at: it keeps nothing in {data_dir}")
-    with plugin.inspect(data_dir, settings_of(plugin)) as found:
+    with plugin.inspect(data_dir, settings_of(plugin, data_dir, looks=True)) as found:
         yield found
 
 

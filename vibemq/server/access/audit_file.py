@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vibemq.storage.local.store_file import fsync_folder, make_folder
+from vibemq.storage.local.store_file import make_folder
 
 FOLDER = "audit"
 FILE_BYTES_MAX = 16 << 20
@@ -61,8 +61,9 @@ class AuditFile:
         self._begins_anew = False
         self._is_unproven = False
         """It was begun after a failed flush, and not flushed yet: nothing that it holds counts."""
-        self._is_named = False
-        """Its name is on the disk."""
+        self._names: int | None = None
+        """The folder, until the file's name is on the disk. It is opened first: that too many files are open is no
+        flush that failed."""
 
     def open(self) -> None:
         """Raises OSError."""
@@ -88,11 +89,12 @@ class AuditFile:
         if self._descriptor is not None:
             try:
                 os.fsync(self._descriptor)
-                if not self._is_named:
-                    fsync_folder(self.folder)
+                if self._names is not None:
+                    os.fsync(self._names)
             except OSError as error:
                 raise FlushFailed(error.errno, error.strerror) from error
-            self._is_unproven, self._is_named = False, True
+            self._is_unproven = False
+            self._close_names()
 
     def begin_anew(self) -> None:
         """After a failed flush: the next `append` goes to another file. A disk that fails for long does not make one
@@ -104,15 +106,25 @@ class AuditFile:
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
+        self._close_names()
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
+    def _close_names(self) -> None:
+        if self._names is not None:
+            os.close(self._names)
+            self._names = None
+
     def _opened(self) -> int:
         path = _path(self.folder, self._number)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._size = os.fstat(descriptor).st_size
-        self._is_named = False
+        names = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError:
+            os.close(names)
+            raise
+        self._size, self._names = os.fstat(descriptor).st_size, names
         return descriptor
 
     def _ends_a_line(self) -> bool:

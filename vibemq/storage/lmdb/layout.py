@@ -26,7 +26,12 @@ FILES = (
     *(f"journal/{'?' * 16}.journal{suffix}" for suffix in ("", ".new")),
     *(
         f"{folder}{file}"
-        for folder in ("store", "store.repaired", "store.damaged-*", "store/compacting", "compacting")
+        for folder in (
+            "store",
+            "store.repaired",
+            "store.damaged-*",
+            *(f"{place}compacting" for place in ("", "store/", "store.damaged-*/")),
+        )
         for file in ("", *(f"/{name}" for name in _ENVIRONMENT))
     ),
 )

@@ -11,7 +11,7 @@ from vibemq.storage.lmdb.environment.tables import LmdbKV, translated
 from vibemq.storage.lmdb.environment.writer_lock import LEFTOVER_WAIT_S, WriterLock
 from vibemq.storage.lmdb.layout import VERSION, Layout
 from vibemq.storage.lmdb.prepare import whole_file
-from vibemq.storage.local.repaired import finish_repair
+from vibemq.storage.local.repaired import finish_repair, is_interrupted
 from vibemq.storage.local.store_file import fsync_folder
 from vibemq.storage.migrate import MigrationStore
 
@@ -37,8 +37,10 @@ class LmdbMigration:
         return LmdbKV(transaction, self._where)
 
 
-def need_store(data_dir: Path) -> None:
+def need_store(data_dir: Path, *, dry_run: bool) -> None:
     layout = Layout(data_dir)
+    if dry_run and is_interrupted(layout.store):
+        return
     finish_repair(layout.store)
     whole_file(layout)
 

@@ -19,6 +19,7 @@ from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore.encoding import decode_batch
 from vibemq.storage.kvstore.salvage import drop_missing, salvage
 from vibemq.storage.lmdb.checkpoint.checkpoint import Checkpoint
+from vibemq.storage.lmdb.compaction import remove_leftover
 from vibemq.storage.lmdb.environment.env import heal_header, missing_bytes, open_writer
 from vibemq.storage.lmdb.environment.pairs import read_pairs
 from vibemq.storage.lmdb.environment.tables import translated, writing
@@ -63,6 +64,8 @@ def _repair_store(layout: Layout) -> list[Problem]:
     if finish_repair(layout.store):
         text = "an interrupted repair was completed; what it did not save is in the damaged folder beside it"
         return [Problem(text, str(layout.data_file))]
+    # Nothing would remove it from beside the damaged file.
+    remove_leftover(layout)
     fresh = begin_repair(layout.store)
     problems: list[Problem] = []
     with translated(str(fresh)), closing(open_writer(fresh)) as target, writing(target, str(layout.data_file)) as kv:

@@ -89,7 +89,7 @@ class Ballast:
         return self._why
 
     def _give_back_what_is_too_much(self) -> None:
-        """It was made by somebody whose settings wanted more."""
+        """The settings wanted more before."""
         if not self._wanted:
             self._path.unlink(missing_ok=True)
         elif self._path.exists() and self._path.stat().st_size > self._wanted:

@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from vibemq.errors import StorageDamaged
-from vibemq.storage.local.repaired import finish_repair
+from vibemq.storage.local.repaired import finish_repair, is_interrupted
 from vibemq.storage.migrate import MigrationStore
 from vibemq.storage.sqlite.connection import (
     DATABASE,
@@ -43,8 +43,10 @@ class SqliteMigration:
         return SqliteKV(transaction, self._where)
 
 
-def need_store(data_dir: Path) -> None:
+def need_store(data_dir: Path, *, dry_run: bool) -> None:
     path = data_dir / DATABASE
+    if dry_run and is_interrupted(path):
+        return
     finish_repair(path, COMPANIONS)
     if not path.exists() or not path.stat().st_size:
         raise StorageDamaged("the file is missing or empty", path=str(path), offset=0, hint=HINT)

@@ -1,5 +1,6 @@
 """The audit file on a real disk: lines, sizes, modes, positions in both directions."""
 
+import errno
 import json
 import os
 import stat
@@ -115,6 +116,46 @@ def test_the_name_of_each_file_is_flushed_with_its_first_records(
         file.flush()
         file.flush()
     assert folders == [tmp_path, folder, folder]
+
+
+def test_a_flush_opens_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When too many are open, it would be taken for one after which nobody knows what the file holds."""
+    file = AuditFile(tmp_path)
+    file.append([record(1)])
+
+    def refuse(*_: Any) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "open", refuse)
+    file.flush()
+    file.close()
+    for _ in range(2):
+        with pytest.raises(OSError, match="open files"):
+            file.append([record(2)])
+    monkeypatch.undo()
+    file.append([record(2)])
+    file.close()
+    assert forwards(tmp_path) == [1, 2]
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.listdir("/proc/self/fd")
+    file = AuditFile(tmp_path, file_bytes_max=1)
+    open_file = os.open
+
+    def refuse_files(path: Any, flags: int, *more: Any) -> int:
+        if Path(path) != tmp_path:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return open_file(path, flags, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse_files)
+        with pytest.raises(OSError, match="open files"):
+            file.append([record(0)])
+    for number in range(3):
+        file.append([record(number)])
+    file.close()
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_arguments_that_are_too_long_are_left_out(tmp_path: Path) -> None:

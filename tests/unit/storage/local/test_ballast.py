@@ -50,7 +50,6 @@ def test_taken_given_up_and_taken_back(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_what_the_settings_do_not_want_any_more_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The offline commands do not know the broker's settings, and make one of the default size."""
     Disk(monkeypatch, total=100 * MIB, free=50 * MIB)
     file = tmp_path / BALLAST_FILE
     for take in (Ballast.take, Ballast.take_back):

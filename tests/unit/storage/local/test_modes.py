@@ -92,3 +92,15 @@ def test_what_the_broker_keeps_beside_its_store_becomes_private(tmp_path: Path, 
         path.chmod(0o755)
     open_and_close(folder, provider)
     assert not any(mode & 0o077 for mode in modes(folder).values())
+
+
+def test_what_an_earlier_repair_has_kept_of_a_compaction_becomes_private(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    open_and_close(folder, "lmdb")
+    kept = folder / "store.damaged-20261127-210000" / "compacting" / "data.mdb"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("what nobody else may read")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755)
+    open_and_close(folder, "lmdb")
+    assert not any(mode & 0o077 for mode in modes(folder).values())

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged
 from vibemq.storage.lmdb.journal.room import VALUE_BYTES
-from vibemq.storage.lmdb.journal.segment import HEADER, MARK, JournalRecord, SegmentReader
+from vibemq.storage.lmdb.journal.segment import HEADER, LSN_MAX, MARK, JournalRecord, SegmentReader
 from vibemq.storage.local.disk import Disk
 
 REPAIR_HINT = "restore a backup, or run `vibemq-admin check --repair` to keep what is readable"
@@ -148,15 +148,11 @@ def _continues(chain: Chain, segment: Segment, applied_lsn: int) -> bool:
 
 def _weigh(disk: Disk, chain: Chain) -> None:
     last = chain.believed[-1:]
-    weighed = [*last, *chain.unchained, *chain.empty]
-    # No record takes less than its header, and segments whose beginning was read may stand behind others that are gone.
-    known = max([chain.covered, *(segment.last_lsn for segment in chain.unchained)])
-    lsn_max = known + 1 + sum(segment.size for segment in weighed) // HEADER.size
-    for segment in weighed:
+    for segment in [*last, *chain.unchained, *chain.empty]:
         offset = segment.end if segment in last else 0
         reader = SegmentReader(disk, segment.file, segment.serial)
         end = reader.broken_end(offset, chain.covered)
-        for record in reader.islands(offset, chain.covered, lsn_max):
+        for record in reader.islands(offset, chain.covered, _lsn_max(segment)):
             place = JournalPlace(segment.serial, record.offset, record.lsn, len(record.body), record.type == MARK)
             chain.evidence.append(place)
             chain.evidence_durable_lsn = max(chain.evidence_durable_lsn, record.durable_lsn)
@@ -165,6 +161,15 @@ def _weigh(disk: Disk, chain: Chain) -> None:
         if segment not in last and end > offset:
             segment.end = end
     chain.evidence.sort(key=lambda place: (place.lsn, place.is_mark))
+
+
+def _lsn_max(segment: Segment) -> int:
+    """No record of the segment has a higher lsn: they follow one another, and none takes less than its header.
+
+    Where the beginning is broken, any lsn may stand: nobody can tell how many segments before it are gone. The epoch,
+    which nobody can guess, then says by itself that a record is none of a user's or of an earlier life.
+    """
+    return segment.first_lsn + segment.size // HEADER.size if segment.first_lsn else LSN_MAX
 
 
 def refuse_damage(chain: Chain, folder: str) -> None:

@@ -30,6 +30,7 @@ _LENGTH = struct.Struct("!I")
 _LENGTH_CRC = struct.Struct("!II")
 _AFTER_CRC = struct.Struct("!QQQB")
 
+LSN_MAX = (1 << 64) - 1
 MARK = 0
 DATA = 1
 

@@ -273,6 +273,39 @@ def test_several_missing_segments_are_damage() -> None:
         opened(disk)
 
 
+@pytest.mark.parametrize("noted_lsn", [0, 200])
+@pytest.mark.parametrize("gone_up_to", [60, 90, 150])
+def test_records_behind_missing_segments_are_kept_though_their_segments_begin_with_damage(
+    gone_up_to: int, noted_lsn: int
+) -> None:
+    """Nothing says how many segments are missing, so nothing says which lsn may stand behind them."""
+    disk, positions = filled(200, size=6)
+    first = path_of(positions[0])
+    gone = {path_of(position) for position in positions[:gone_up_to]} - {first}
+    for path in gone:
+        disk.unlink(path)
+    broken: dict[str, int] = {}
+    for position in positions:
+        if path_of(position) not in {first, *gone, *broken}:
+            broken[path_of(position)] = position.lsn
+            spoil(disk, position)
+    with pytest.raises(StorageDamaged):
+        Journal.open(disk.kill(), "/j", segment_bytes=SEGMENT, noted_lsn=noted_lsn)
+    _, report = Journal.open(disk, "/j", segment_bytes=SEGMENT, noted_lsn=noted_lsn, repair=True)
+    kept = [p.lsn for p in positions if path_of(p) not in gone and p.lsn not in broken.values()]
+    assert list(bodies(report)) == kept
+    assert sum(last - first + 1 for first, last in report.lost) == 200 - len(kept)
+
+
+def test_an_lsn_that_no_record_of_the_segment_can_have_is_no_evidence() -> None:
+    disk, positions = filled(3)
+    path, end = path_of(positions[-1]), positions[-1].offset + HEADER.size + 100
+    far = 1 + SEGMENT // HEADER.size + 1
+    disk.damage(path, end, pack_header([b""], epoch=positions[-1].segment, lsn=far, durable_lsn=far, kind=1))
+    _, report = opened(disk)
+    assert (list(bodies(report)), report.last_lsn) == ([1, 2, 3], 3)
+
+
 def test_rot_in_the_last_record_is_seen_after_a_clean_close() -> None:
     disk = SimDisk()
     journal, _ = opened(disk)
