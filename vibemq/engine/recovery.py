@@ -17,6 +17,7 @@ from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.stage_names import is_delay_mark, is_stage
 from vibemq.engine.state import EngineState, importer_of
 from vibemq.engine.step import Step
+from vibemq.model.extras.columns import short_ids
 from vibemq.model.extras.dedup_table import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK
 from vibemq.model.instants import Instants
 from vibemq.model.options import Durability
@@ -104,7 +105,8 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
     ):
         if published_at >= oldest:
             ids, places = zip(*together, strict=True)
-            queue.remember(ids, [known & DEDUP_SEQUENCE_MASK for known in places], min(published_at, now))
+            # Earlier versions have stored long ones as they came.
+            queue.remember(short_ids(ids), [known & DEDUP_SEQUENCE_MASK for known in places], min(published_at, now))
     # Nothing of a transient queue is left, and its sequences have jumped.
     if queue.log is not None and stored.next_sequence > 1 and not queue.transient:
         queue.log.add(1, stored.next_sequence - 1)

@@ -64,8 +64,10 @@ def priority_of(headers: Mapping[str, str]) -> int:
         return int(enum_of(Priority, headers.get("priority", "normal"), "priority"))
     except InvalidOptions:
         text = headers["priority"]
+        if not (text.isascii() and text.isdecimal()):
+            return int(Priority.LOW)
         # Of very many digits a few say enough, and Python reads no more than some thousands.
-        return min(int(text[:20]), PRIORITY_MAX) if text.isascii() and text.isdecimal() else int(Priority.LOW)
+        return min(int(text.lstrip("0")[:20] or "0"), PRIORITY_MAX)
 
 
 def payload_of(view: RowView) -> dict[str, str | int]:

@@ -304,7 +304,9 @@ def test_publishers_that_wait_hold_so_much_memory_and_no_more() -> None:
     assert not waits(1, 12), "more than one alone may have"
     assert [waits(1) for _ in range(8)] == [True] * 5 + [False] * 3, "the others are left as much as it has"
     assert [waits(2) for _ in range(4)] == [True] * 2 + [False] * 2
-    assert [waits(3, dedup_id=b"i" * 30_000), waits(3)] == [True, False], "of a long id its digest is kept"
+    assert [waits(3, dedup_id=b"i" * 30_000), waits(3), waits(3)] == [True, True, False], (
+        "of a long id its digest is kept"
+    )
     assert driver.info().counters["refused"] == 12 + 3 + 2 + 1
     driver.handle(CloseSession(1, False))
     driver.check()
@@ -314,11 +316,24 @@ def test_publishers_that_wait_hold_so_much_memory_and_no_more() -> None:
     assert waits(1, 8)
 
 
+def test_a_small_publish_waits_however_much_others_hold() -> None:
+    driver = Driver(EngineSettings(block_bytes_max=20_000))
+    driver.create(max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
+    driver.publish()
+    for session in range(1, 40):
+        for size in (4_000, 2_000, 500, 100, 0):
+            while driver.publish(session=session, size=size) is None:
+                driver.check()
+    waiting = [driver.publish(session=50, size=900) is None for _ in range(4)]
+    assert waiting == [True, True, False, False]
+    assert driver.publish(session=51, size=4_000) is not None
+
+
 def test_many_small_publishes_that_wait_are_counted_too() -> None:
     driver = Driver(EngineSettings(block_bytes_max=20_000))
     driver.create(max_messages=1, overflow=Overflow.BLOCK_PUBLISHER)
     driver.publish()
-    waiting = sum(driver.publish(session=number, size=0) is None for number in range(50))
+    waiting = sum(driver.publish(session=1 + number % 3, size=0) is None for number in range(50))
     assert 10 <= waiting < 20
     driver.ask(PurgeQueue(99, None, "q"))
     driver.advance(0)

@@ -12,7 +12,7 @@ from vibemq.engine.handlers.append import show
 from vibemq.errors import InvalidQueueName, QueueNotFound, StorageFull
 from vibemq.model.commands import Publish, PurgeQueue, SetCapacity, StartAt, Subscribe
 from vibemq.model.effects import Counted, Incomplete, Outcome, Published
-from vibemq.model.extras.dedup_table import DedupTable
+from vibemq.model.extras.dedup_table import DEDUP_SEQUENCE_BITS, DedupTable
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import MessagesAdded
@@ -114,6 +114,15 @@ def test_a_dedup_id_is_published_once_within_its_window() -> None:
     assert driver.publish(1, dedup_id=b"a") == Published("q", 0, 1, duplicates={0: 1})
     driver.advance(1_001)
     assert driver.publish(1, dedup_id=b"a").first_sequence == 2
+
+
+def test_a_long_dedup_id_that_an_earlier_version_has_stored_whole_is_known() -> None:
+    driver = Driver()
+    driver.create(dedup_window_ms=10_000)
+    driver.publish(1)
+    driver.disk.queues[1].dedup[b"k" * 200] = driver.now << DEDUP_SEQUENCE_BITS | 1
+    driver.restart()
+    assert driver.publish(1, dedup_id=b"k" * 200).duplicates == {0: 1}
 
 
 def test_of_long_dedup_ids_little_is_remembered() -> None:

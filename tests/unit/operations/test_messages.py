@@ -89,7 +89,17 @@ def test_letters_are_json_with_or_without_payload() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "priority"), [("High", 2), ("7", 7), ("99", 31), ("1" * 60_000, 31), ("urgent", 0), ("", 1)]
+    ("text", "priority"),
+    [
+        ("High", 2),
+        ("7", 7),
+        ("99", 31),
+        ("1" * 60_000, 31),
+        ("0" * 5_000, 0),
+        ("0" * 30 + "7", 7),
+        ("urgent", 0),
+        ("", 1),
+    ],
 )
 def test_a_peeked_message_shows_the_priority_of_its_header(text: str, priority: int) -> None:
     row = pack_row("m", b"1", [("priority", text)])

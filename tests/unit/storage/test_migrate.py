@@ -11,9 +11,9 @@ import pytest
 from vibemq.engine.stage_names import stage_name
 from vibemq.errors import StorageDamaged, StorageLocked, StoreVersionError
 from vibemq.model import records
-from vibemq.model.extras import message_extra
 from vibemq.model.access import ResourceKind, Rule
 from vibemq.model.accounts import StoredToken, StoredUser
+from vibemq.model.extras import message_extra
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import (
     Attempts,

@@ -356,7 +356,7 @@ def delete_group(step: Step, queue: Queue, group: Group, need: Durability) -> No
     group.counters.dropped += unsettled
     if queue.tail is not None:
         queue.tail.drop(group)
-    queue.disarm(group)
+    queue.alarms.disarm(group)
     queue.retire(group.counters)
     step.note_structure(GroupDeleted(queue.queue_id, group.group_id), need)
     _hide_unwanted(queue)

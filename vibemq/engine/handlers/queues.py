@@ -27,6 +27,7 @@ from vibemq.engine.pacing import STEP_UNITS, Slices, at_once, is_crowded, pieces
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.parts.backlog import Parked
 from vibemq.engine.queue.queue import Queue
+from vibemq.engine.queue.timing.alarms import PartAlarms
 from vibemq.engine.requests import asking
 from vibemq.engine.requests.failing import fail_some
 from vibemq.engine.state import EngineState
@@ -344,7 +345,7 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     step.freed.pop(queue, None)
     queue.unseen.clear()
     # These refer to consumers and groups, which refer to the queue.
-    queue.alarms = []
+    queue.alarms = PartAlarms()
     queue.log_trim = None
     if queue.tail is not None:
         queue.tail.end()

@@ -51,7 +51,7 @@ def run_due_timers(state: EngineState, step: Step) -> None:
 
 
 def run_timers_of(state: EngineState, step: Step, queue: Queue) -> None:
-    due = queue.pop_alarms(step.now, STEP_UNITS - step.work + 1)
+    due = queue.alarms.pop_due(step.now, STEP_UNITS - step.work + 1)
     for part in due:
         step.work += 1
         _see_to_part(state, step, queue, part)
@@ -116,6 +116,6 @@ def _arm_next(state: EngineState, step: Step, queue: Queue) -> None:
     if queue.dedup:
         at = min(at, queue.dedup.oldest + queue.options.dedup_window_ms + 1)
     # What has expired but is not visible yet would ring without end.
-    at = min(max(at, step.now + 1), queue.next_alarm())
+    at = min(max(at, step.now + 1), queue.alarms.next())
     if at < END:
         state.arm(queue, at)

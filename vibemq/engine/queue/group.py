@@ -363,7 +363,7 @@ class Group:
         del self.consumers[consumer]
         consumer.queue.consumer_count -= 1
         consumer.queue.attendant_count -= consumer.attends
-        consumer.queue.disarm(consumer)
+        consumer.queue.alarms.disarm(consumer)
         return True
 
     def offer(self, consumer: Consumer) -> None:

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
 from typing import Any
 
 from vibemq.engine.queue.consumer import Consumer
@@ -14,7 +13,7 @@ from vibemq.engine.queue.parts.expiries import NO_EXPIRIES, Expiries, Expiring
 from vibemq.engine.queue.ready import Levels
 from vibemq.engine.queue.sizes import Sizes, span_for
 from vibemq.engine.queue.tail import Tail
-from vibemq.engine.queue.timing.alarms import Behind, disarm, ring
+from vibemq.engine.queue.timing.alarms import Behind, PartAlarms
 from vibemq.engine.queue.walk import Walk
 from vibemq.engine.waiting import Places, Waiting
 from vibemq.model.extras.columns import ExtraColumns
@@ -28,7 +27,6 @@ WAITING_NAME = ""
 """Name of the default group, and of a fan-out queue's group that waits for a subscriber."""
 
 _COLLECT_AT_LEAST = 512
-_LEFT_AT_LEAST = 64
 _NOTES_TOGETHER = 128
 _CHUNKS_TOGETHER = 16
 _MESSAGES_TOGETHER = 1024
@@ -88,7 +86,7 @@ NO_UNSEEN: deque[Added] = deque()
 """Of a queue with nothing on its way, which is what most of many queues have: a deque of its own is 760 bytes."""
 NO_HOLES: list[Run] = []
 _NO_INSTANTS = Instants()
-_NO_ALARMS: list[tuple[int, int, Group | Consumer]] = []
+_NO_ALARMS: PartAlarms[Group | Consumer] = PartAlarms()
 _NO_TALLY = GroupCounters()
 _NO_RANKS: "dict[str, Ranks]" = {}
 
@@ -127,7 +125,6 @@ class Queue(Backlog["Added"]):
         "holes",
         "incarnation",
         "leaving",
-        "left_alarms",
         "levels",
         "log",
         "log_trim",
@@ -190,10 +187,7 @@ class Queue(Backlog["Added"]):
         self.dead = 0
         self.armed_at = END
         self.armed_behind: Behind = None
-        self.alarms: list[tuple[int, int, Group | Consumer]] = _NO_ALARMS
-        """(instant, order, who wants to be seen to then); what is not its `armed_at` may be behind it."""
-        self.left_alarms = 0
-        """Groups and consumers that have gone since they were last taken out of the alarms."""
+        self.alarms = _NO_ALARMS
         self.published = 0
         self.refused = 0
         self.redirected = 0
@@ -406,37 +400,10 @@ class Queue(Backlog["Added"]):
             end = first
         return end
 
-    # -- alarms of groups and consumers ---------------------------------------------------------------------------
-
     def set_alarm(self, at: int, order: int, part: Group | Consumer) -> None:
-        if not self.alarms:
-            self.alarms = []
-        heappush(self.alarms, (at, order, part))
-
-    def pop_alarms(self, now: int, most: int) -> list[Group | Consumer]:
-        """Who wants to be seen to at or before now, the first `most` of them."""
-        due: list[Group | Consumer] = []
-        alarms = self.alarms
-        while len(due) < most and alarms and alarms[0][0] <= now:
-            at, _, part = heappop(alarms)
-            if part.armed_at == at:
-                ring(part, now)
-                due.append(part)
-        return due
-
-    def disarm(self, part: Group | Consumer) -> None:
-        """It has gone, and is not kept for the sake of its alarm."""
-        self.left_alarms += disarm(part)
-        if self.left_alarms > _LEFT_AT_LEAST and 2 * self.left_alarms > len(self.alarms):
-            self.alarms = [alarm for alarm in self.alarms if alarm[2].armed_at < END]
-            heapify(self.alarms)
-            self.left_alarms = 0
-
-    def next_alarm(self) -> int:
-        alarms = self.alarms
-        while alarms and alarms[0][2].armed_at != alarms[0][0]:
-            heappop(alarms)
-        return alarms[0][0] if alarms else END
+        if self.alarms is _NO_ALARMS:
+            self.alarms = PartAlarms()
+        self.alarms.set(at, order, part)
 
     # -- expiry ---------------------------------------------------------------------------------------------------
 

@@ -94,10 +94,10 @@ class ExtraColumns(Mapping[int, MessageExtra]):
 
     def with_short_ids(self) -> "ExtraColumns":
         """The same; what is remembered of a dedup id that is long is its digest."""
-        ids = self.dedup_ids
-        if not ids or max(map(len, ids)) <= _ID_BYTES_MAX:
+        short = short_ids(self.dedup_ids)
+        if short is self.dedup_ids:
             return self
-        return self._with_ids([_digest(one) if len(one) > _ID_BYTES_MAX else one for one in ids])
+        return self._with_ids(short)
 
     def short_ids_in_steps(self) -> "Generator[None, None, ExtraColumns]":
         """`with_short_ids` of a batch whose ids may be many megabytes: yields behind each step."""
@@ -153,6 +153,13 @@ class ExtraColumns(Mapping[int, MessageExtra]):
     def with_dedup_ids(self) -> Iterator[tuple[int, bytes]]:
         """(index, id) of those that have one."""
         return filter(itemgetter(1), zip(self.indexes, self.dedup_ids, strict=False))
+
+
+def short_ids(ids: Sequence[bytes]) -> Sequence[bytes]:
+    """What is remembered of each: of a long one its digest."""
+    if not ids or max(map(len, ids)) <= _ID_BYTES_MAX:
+        return ids
+    return [_digest(one) if len(one) > _ID_BYTES_MAX else one for one in ids]
 
 
 def _digest(dedup_id: bytes) -> bytes:

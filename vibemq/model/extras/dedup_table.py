@@ -1,7 +1,7 @@
 """Which dedup ids are remembered, and what of each."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 DEDUP_SEQUENCE_BITS = 64
@@ -10,6 +10,8 @@ DEDUP_SEQUENCE_MASK = (1 << DEDUP_SEQUENCE_BITS) - 1
 PAGE_IDS_MAX = 87_000
 """A dict moves all its entries into a larger table when it has 43,690 of them, and again at 87,381: that one takes 4 to
 7 ms."""
+_FRONT = 2_000
+"""Ids that are found together when the first one is wanted."""
 
 
 def remembered(sequence: int, published_at: int) -> int:
@@ -30,7 +32,7 @@ class DedupTable(Mapping[bytes, int]):
     loop. An id stands in one page. Only the youngest page is added to; the others shrink.
     """
 
-    __slots__ = ("_older", "_room", "_youngest")
+    __slots__ = ("_front", "_older", "_room", "_youngest")
 
     def __init__(self, known: Mapping[bytes, int] | None = None) -> None:
         self._youngest: dict[bytes, int] = {}
@@ -38,6 +40,9 @@ class DedupTable(Mapping[bytes, int]):
         """The oldest page first."""
         self._room = PAGE_IDS_MAX
         """Ids that the youngest page still takes. A dict gets no room back for what is deleted from it."""
+        self._front: list[tuple[bytes, int]] = []
+        """The first ids when they were looked for, in reverse. To find the first entry of a dict takes a walk through
+        the places of all that were deleted before it."""
         for dedup_id, value in (known or {}).items():
             self[dedup_id] = value
 
@@ -82,12 +87,43 @@ class DedupTable(Mapping[bytes, int]):
                     break
         self._drop_empty()
 
+    def forget_first(self, most: int, surplus: int, is_over: Callable[[int], bool]) -> list[int]:
+        """Forget so many of those that came first, and those behind them up to one that is not over, `most` together.
+        An id that is put again must have been deleted before.
+
+        Args:
+            is_over: for what is remembered of an id.
+        Returns: what was remembered of them.
+        """
+        gone: list[int] = []
+        front = self._front
+        while len(gone) < most and (self._youngest or self._older):
+            if not front:
+                front += islice(self.oldest_first(), _FRONT)
+                front.reverse()
+            dedup_id, known = front[-1]
+            page = self._page_of(dedup_id)
+            # Otherwise it has been deleted since then, and perhaps put again.
+            if page.get(dedup_id) == known:
+                if len(gone) >= surplus and not is_over(known):
+                    break
+                del page[dedup_id]
+                gone.append(known)
+                if not page:
+                    self._drop_empty()
+                    front = self._front
+                    continue
+            front.pop()
+        return gone
+
     def clear(self) -> None:
-        self._youngest, self._older, self._room = {}, [], PAGE_IDS_MAX
+        self._youngest, self._older, self._room, self._front = {}, [], PAGE_IDS_MAX, []
 
     def _drop_empty(self) -> None:
         while self._older and not self._older[0]:
             del self._older[0]
+        if not self._youngest and not self._older:
+            self.clear()
 
     # -- questions ----------------------------------------------------------------------------------------------------
 

@@ -201,20 +201,15 @@ def _remember_ids(queue: StoredQueue, record: MessagesAdded, extras: ExtraColumn
 def _prune_dedup(queue: StoredQueue, now: int, most: int, dirty: Dirty | None) -> None:
     """Forget ids whose window is over, and the oldest of too many: up to `most` of them."""
     window = queue.options.dedup_window_ms
-    surplus = len(queue.dedup) - DEDUP_IDS_MAX
-    gone: list[tuple[bytes, int]] = []
-    for dedup_id, known in islice(queue.dedup.oldest_first(), most):
+
+    def is_over(known: int) -> bool:
         # What is so far in the future was written under a clock that was ahead.
-        if len(gone) >= surplus and abs((known >> DEDUP_SEQUENCE_BITS) - now) <= window:
-            break
-        gone.append((dedup_id, known))
-    if not gone:
-        return
-    marks = None if dirty is None else dirty.dedup.setdefault(queue.queue_id, {})
-    for dedup_id, known in gone:
-        del queue.dedup[dedup_id]
-        if marks is not None:
-            marks[known & DEDUP_SEQUENCE_MASK] = False
+        return abs((known >> DEDUP_SEQUENCE_BITS) - now) > window
+
+    gone = queue.dedup.forget_first(most, len(queue.dedup) - DEDUP_IDS_MAX, is_over)
+    if gone and dirty is not None:
+        marks = dirty.dedup.setdefault(queue.queue_id, {})
+        marks.update((known & DEDUP_SEQUENCE_MASK, False) for known in gone)
 
 
 # -- leaving ------------------------------------------------------------------------------------------------------

@@ -73,6 +73,28 @@ def test_the_order_is_that_of_a_dict(moves: list[tuple[str, list[bytes] | bytes]
         assert list(table) == list(plain)
 
 
+@given(
+    moves=st.lists(st.one_of(MOVES.filter(lambda move: move[0] != "add"), st.integers(0, 4)), max_size=40),
+    page=st.integers(1, 5),
+    front=st.integers(1, 5),
+)
+def test_the_first_ids_are_forgotten_in_their_order(
+    moves: list[tuple[str, list[bytes] | bytes] | int], page: int, front: int
+) -> None:
+    with patch.multiple(dedup_table, PAGE_IDS_MAX=page, _FRONT=front):
+        table, plain = DedupTable(), dict[bytes, int]()
+        for number, move in enumerate(moves):
+            if isinstance(move, tuple):
+                play(table, plain, number, *move)
+                continue
+            over = set(list(plain.values())[:move])
+            expected = list(plain.items())[: max(min(move, 3), 1)]
+            assert table.forget_first(3, 1, over.__contains__) == [value for _, value in expected]
+            for dedup_id, _ in expected:
+                del plain[dedup_id]
+            assert list(table.oldest_first()) == list(plain.items())
+
+
 @given(steps=st.lists(st.tuples(st.integers(1, 7), st.integers(0, 9)), max_size=60))
 def test_no_page_is_added_to_more_often_than_it_may_be(steps: list[tuple[int, int]]) -> None:
     """However much is deleted from it meanwhile: a dict has no room again for that. Empty pages are let go."""

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from unittest.mock import patch
 
 import pytest
 
 from vibemq.model.extras.columns import ExtraColumns
-from vibemq.model.extras.dedup_table import remembered
+from vibemq.model.extras.dedup_table import DedupTable, remembered
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobStarted
@@ -364,6 +365,22 @@ def test_a_fast_publisher_cannot_fill_the_dedup_table(monkeypatch: pytest.Monkey
     batches = [MessagesAdded(Q, n, 100, Rows.of([b"row"]), {0: MessageExtra(dedup_id=b"%d" % n)}) for n in range(1, 9)]
     known = state_of(*batches).queues[Q].dedup
     assert list(known) == [b"5", b"6", b"7", b"8"], "pruned before each addition, oldest first"
+
+
+@pytest.mark.parametrize("with_ids", [False, True])
+def test_publishes_do_not_look_for_the_oldest_dedup_id_behind_all_that_have_gone(*, with_ids: bool) -> None:
+    """Each walk of the table goes through the places of what has left it."""
+    batch = MessagesAdded(
+        Q, 1, 100, Rows.of([b"row"] * 3_000), {n: MessageExtra(dedup_id=b"%d" % n) for n in range(3_000)}
+    )
+    later = [add(n, 1, n, i0=MessageExtra(dedup_id=b"%d" % n)) for n in range(3_001, 4_001)]
+    state = state_of(batch, *later, options=QueueOptions(dedup_window_ms=1_000))
+    with patch.object(DedupTable, "oldest_first", autospec=True, side_effect=DedupTable.oldest_first) as walks:
+        for n in range(4_001, 4_901):
+            extra = {"i0": MessageExtra(dedup_id=b"%d" % n)} if with_ids else {}
+            apply(state, add(n, 1, n, **extra), DeadTable())
+    assert next(iter(state.queues[Q].dedup)) == b"3900"
+    assert walks.call_count <= 2
 
 
 def test_a_crowd_of_overdue_dedup_ids_is_forgotten_over_several_records() -> None:

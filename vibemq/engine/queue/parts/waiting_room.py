@@ -9,6 +9,7 @@ from vibemq.model.rows import LargeRow, Rows
 _PUBLISH_COST = 1_024
 """Of each publish, however small: to find those of a session, all are looked at."""
 _EXTRA_COST = 64
+_ALWAYS_BYTES = 4_096
 
 
 class Guest(Protocol):
@@ -20,7 +21,8 @@ class Guest(Protocol):
 
 class WaitingRoom:
     """Bytes of publishes. No session has more of it than is left to the others afterwards, so there is some for whoever
-    comes next: one alone has half, the second a quarter, and so on."""
+    comes next: one alone has half, the second a quarter, and so on. What a session needs for a few small ones it always
+    has; of sessions there are no more than of connections."""
 
     __slots__ = ("of_session", "taken")
 
@@ -31,7 +33,7 @@ class WaitingRoom:
     def enter(self, guest: Guest, room: int) -> bool:
         """Whether there is space for it in a room of so many bytes."""
         held = self.of_session.get(guest.session, 0) + guest.size
-        if held > room - self.taken - guest.size:
+        if held > max(room - self.taken - guest.size, _ALWAYS_BYTES):
             return False
         self.of_session[guest.session] = held
         self.taken += guest.size

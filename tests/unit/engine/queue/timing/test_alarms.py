@@ -4,7 +4,7 @@ import pytest
 
 from tests.simulation.engine_driver import Driver
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.queue.timing.alarms import arm, disarm, ring
+from vibemq.engine.queue.timing.alarms import Behind, PartAlarms, arm, disarm, ring
 from vibemq.model import commands as ask
 from vibemq.model.options import UNLIMITED_ATTEMPTS, QueueOptions
 from vibemq.model.runs import END
@@ -27,6 +27,48 @@ def test_the_one_behind_counts_when_the_nearer_one_has_rung() -> None:
         seen.append(queue.armed_at)
     assert seen == [60, 700, 800, 9_000, END]
     assert not disarm(queue)
+
+
+class Part:
+    """Counts how often somebody looks at one of them."""
+
+    looks = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.at = END
+        self.armed_behind: Behind = None
+
+    @property
+    def armed_at(self) -> int:
+        Part.looks += 1
+        return self.at
+
+    @armed_at.setter
+    def armed_at(self, at: int) -> None:
+        self.at = at
+
+
+def test_who_goes_from_a_large_crowd_has_few_others_looked_at() -> None:
+    alarms = PartAlarms[Part]()
+    parts = [Part(number) for number in range(20_000)]
+    for part in parts:
+        arm(part, part.number * 7 % 1_000)
+        alarms.set(part.at, part.number, part)
+    most = 0
+    for part in parts[:19_000]:
+        Part.looks = 0
+        alarms.disarm(part)
+        most = max(most, Part.looks)
+    assert most < 600
+    assert len(alarms) < 2_500
+    seen: list[Part] = []
+    while (at := alarms.next()) < END:
+        Part.looks = 0
+        seen += alarms.pop_due(at, 10)
+        assert Part.looks < 200
+    assert sorted(part.number for part in seen) == [part.number for part in parts[19_000:]]
+    assert not alarms
 
 
 @pytest.mark.parametrize("far", ["delayed", "expires", "queue expires"])
