@@ -240,11 +240,11 @@ async def _publish(
             raise  # Nobody reads what is told.
         except (VibeMQError, OSError) as error:
             stopped = error
-        accepted = await publisher.flush()
+        accepted = await _flushed(publisher, sent)
     except anyio.get_cancelled_exc_class():
         told = f"{count_text(sent, 'message')} sent, not all confirmed; those that are not may be published"
         with anyio.CancelScope(shield=True), anyio.move_on_after(INTERRUPTED_PATIENCE_S):
-            told = await _outcome(mq, publisher)
+            told = await _outcome(mq, publisher, sent)
         out.note(f"interrupted: {told}")
         raise
     except PublishRefused as refused:
@@ -307,10 +307,25 @@ async def _first_refusal(unanswered: deque[Confirm]) -> VibeMQError | None:
     return None
 
 
-async def _outcome(mq: Client, publisher: Publisher) -> str:
+async def _flushed(publisher: Publisher, sent: int) -> int:
+    """
+    Raises:
+        PublishRefused: also where one error stands for all messages.
+    """
+    try:
+        return await publisher.flush()
+    except PublishRefused:
+        raise
+    except VibeMQError as error:
+        if not sent:
+            raise
+        raise PublishRefused(publisher.queue, dict.fromkeys(range(sent), error), accepted=0) from error
+
+
+async def _outcome(mq: Client, publisher: Publisher, sent: int) -> str:
     """Of what was sent."""
     try:
-        return f"{count_text(await publisher.flush(), 'message')} published"
+        return f"{count_text(await _flushed(publisher, sent), 'message')} published"
     except PublishRefused as refused:
         return _refusals(refused, lost=not mq.is_connected)
 

@@ -11,11 +11,11 @@ import pytest
 from vibemq.cli import pub
 from vibemq.cli.exits import CommandFailed, ExitCode, PartlyDone
 from vibemq.cli.output import Output
+from vibemq.client.publishing.receipts import raise_for
 from vibemq.errors import (
     ConnectionLost,
     MessageTooLarge,
     NotConnected,
-    PublishRefused,
     QueueFull,
     RequestTimeout,
     VibeMQError,
@@ -93,7 +93,7 @@ async def published(
 
     notes: list[str] = []
     out = Mock(Output, note=notes.append)
-    publisher = Mock(send=AsyncMock(return_value=Mock(done=False)), flush=flush)
+    publisher = Mock(queue="q", send=AsyncMock(return_value=Mock(done=False)), flush=flush)
     mq = Mock(publisher=lambda queue: publisher, is_connected=connected)
     with anyio.CancelScope() as scope:
         if cancelled:
@@ -109,7 +109,7 @@ async def published(
 
 
 def refused(by: Mapping[int, VibeMQError], accepted: int = 0, more: int = 0) -> AsyncMock:
-    return AsyncMock(side_effect=PublishRefused("q", by, accepted=accepted, more=more))
+    return AsyncMock(side_effect=lambda: raise_for("q", by, accepted, more))
 
 
 def failure(*given: bytes | Exception, **options: Any) -> CommandFailed:
