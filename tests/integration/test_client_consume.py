@@ -1,6 +1,8 @@
 """Consuming through the client against a broker in memory, on asyncio and trio."""
 
+import asyncio
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import get_ident
 from typing import Any
@@ -124,6 +126,32 @@ async def test_messages_are_settled_by_any_thread(monkeypatch: pytest.MonkeyPatc
             await settled(broker, "orders", 1)
             assert (broker.queue("orders").rejected, len(broker.extended)) == ({2: "of the test"}, 1)
             assert threads == {get_ident()}
+
+
+def test_messages_are_settled_in_a_loop_that_another_thread_runs_than_opened_the_client() -> None:
+    loop = asyncio.new_event_loop()
+    opened, handed = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        async with broker_and_client() as (broker, mq):
+            opened.set()
+            await handed.wait()
+            await mq.publish_many("orders", range(3))
+            async with mq.subscribe("orders", ack_timeout=30) as messages:
+                [first, second, third] = await messages.next_batch()
+                first.extend(60)
+                first.reject("of the test")
+                second.ack()
+                await asyncio.to_thread(third.ack)
+                await settled(broker, "orders")
+            assert (broker.queue("orders").rejected, len(broker.extended)) == ({1: "of the test"}, 1)
+
+    task = loop.create_task(work())
+    loop.run_until_complete(opened.wait())
+    handed.set()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(loop.run_until_complete, task).result()
+    loop.close()
 
 
 async def test_a_second_verb_has_no_effect() -> None:

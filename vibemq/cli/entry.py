@@ -66,9 +66,13 @@ def _as_ours(error: BaseException) -> BaseException | None:
     context = getattr(error, "ctx", None)
     help_hint = f" (try: {context.command_path} --help)" if context is not None else ""
     sentence = (explain() or "a command is missing").rstrip(".")
-    return Usage(sentence + _meant(sentence, context) + help_hint)
+    if meant := _meant(sentence, context):
+        sentence = sentence.partition(_GUESS)[0] + meant
+    return Usage(sentence + help_hint)
 
 
+_GUESS = ". Did you mean "
+"""Typer's, which knows only what is spelt alike."""
 _UNKNOWN = re.compile(r"No such command '([\w-]+)'")
 _PROGRAMS = {"vibemq": "vibemq.cli.main", "vibemq-admin": "vibemq.cli.admin.main"}
 _DELETE, _CHANGE, _PUB, _SUB = ("rm", "revoke", "purge"), ("change", "set", "edit"), ("pub",), ("sub",)
@@ -105,20 +109,22 @@ _OTHER_WORDS: dict[str, tuple[str, ...]] = {
 
 
 def _meant(sentence: str, context: Any) -> str:
-    """What may have been meant by a command that there is not; empty when nothing is known, or Typer has said it."""
+    """What may have been meant by a command that there is not; empty when nothing is known: Typer may have a guess."""
     if sentence.startswith("No such option: "):
         return _option_meant(sentence.removeprefix("No such option: ").split(" ")[0], context)
     unknown = _UNKNOWN.search(sentence)
-    if unknown is None or context is None or sentence.endswith("?"):
+    if unknown is None or context is None:
         return ""
     word, here = unknown[1], getattr(context.command, "commands", {})
-    for name in _OTHER_WORDS.get(word, ()):
+    names = _OTHER_WORDS.get(word, ())
+    for name in names:
         if name in here:
             return f"; write {context.command_path} {name}"
     if context.parent is None:
         for program, module in _PROGRAMS.items():
-            if word in import_module(module).VERBS:
-                return f"; write {program} {word}"
+            for name in (word, *names):
+                if name in import_module(module).VERBS:
+                    return f"; write {program} {name}"
     return ""
 
 

@@ -15,7 +15,7 @@ import anyio
 import typer
 from anyio import to_thread
 
-from vibemq.cli.exits import CommandFailed, ExitCode, PartlyDone, Usage, exit_code_of
+from vibemq.cli.exits import CommandFailed, ExitCode, PartlyDone, Usage, exit_code_of, sentence_of
 from vibemq.cli.flags import (
     DEFAULT_TIMEOUT,
     DEFAULT_URL,
@@ -34,12 +34,23 @@ from vibemq.cli.values import above_zero_ms, key_values
 from vibemq.client import Client, Confirm, Publisher, Response
 from vibemq.client.address import MESSAGE_BYTES_MAX
 from vibemq.client.payload import BINARY, CONTENT_TYPE, is_json
-from vibemq.errors import MessageTooLarge, PublishRefused, VibeMQError
+from vibemq.errors import (
+    ConnectionLost,
+    ErrorCode,
+    MessageTooLarge,
+    NotConnected,
+    PublishRefused,
+    RequestTimeout,
+    StorageFailed,
+    VibeMQError,
+)
 
 READ_BYTES = 1 << 18
 TEXT = "text/plain"
 INTERRUPTED_PATIENCE_S = 2.0
 """After Ctrl-C, for the confirms of what is on its way."""
+_UNCONFIRMED = (ConnectionLost, NotConnected, RequestTimeout, StorageFailed)
+"""Why a message that was sent is not confirmed, and may be in the queue all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,24 +224,31 @@ async def _publish(
         VibeMQError: why none is.
     """
     publisher = mq.publisher(queue)
-    stopped: VibeMQError | None = None
+    stopped: VibeMQError | OSError | None = None
     last: Confirm | None = None
+    sent = 0
+
+    def count_sent(done: int, total: int) -> None:
+        nonlocal sent
+        sent = done
+        progress(done, total)
+
     try:
-        last = await _send_all(publisher, bodies, count, rate, options, progress, out)
+        try:
+            last = await _send_all(publisher, bodies, count, rate, options, count_sent, out)
+        except BrokenPipeError:
+            raise  # Nobody reads what is told.
+        except (VibeMQError, OSError) as error:
+            stopped = error
+        accepted = await _flushed(publisher, sent)
     except anyio.get_cancelled_exc_class():
+        told = f"{count_text(sent, 'message')} sent, not all confirmed; those that are not may be published"
         with anyio.CancelScope(shield=True), anyio.move_on_after(INTERRUPTED_PATIENCE_S):
-            out.note(f"interrupted: {await _outcome(publisher)}")
+            told = await _outcome(mq, publisher, sent)
+        out.note(f"interrupted: {told}")
         raise
-    except VibeMQError as error:
-        stopped = error
-    try:
-        accepted = await publisher.flush()
     except PublishRefused as refused:
-        if refused.accepted:
-            told = _refusals(refused)
-            raise PartlyDone(told if stopped is None else f"{stopped}; before it, {told}") from refused
-        first = next(iter(refused.refused.values()))
-        raise CommandFailed(str(first), code=str(first.code), exit_code=exit_code_of(first)) from refused
+        raise _not_all(refused, stopped, lost=not mq.is_connected) from refused
     if stopped is not None:
         raise _partly(stopped, accepted) from stopped
     if last is None:
@@ -259,7 +277,8 @@ async def _send_all(
         for _ in range(count):
             if refusal is None and (refusal := await _first_refusal(unanswered)) is not None:
                 number = sent - len(unanswered)
-                out.note(f"message {number:,} is not published: {refusal}; the command goes on")
+                what = "not confirmed, and may be published" if _is_unconfirmed(refusal) else "not published"
+                out.note(f"message {number:,} is {what}: {refusal}; the command goes on")
                 unanswered.clear()
             if rate is not None and (ahead := began + sent / rate - anyio.current_time()) > 0:
                 await anyio.sleep(ahead)
@@ -288,28 +307,71 @@ async def _first_refusal(unanswered: deque[Confirm]) -> VibeMQError | None:
     return None
 
 
-async def _outcome(publisher: Publisher) -> str:
+async def _flushed(publisher: Publisher, sent: int) -> int:
+    """
+    Raises:
+        PublishRefused: also where one error stands for all messages.
+    """
+    try:
+        return await publisher.flush()
+    except PublishRefused:
+        raise
+    except VibeMQError as error:
+        if not sent:
+            raise
+        raise PublishRefused(publisher.queue, dict.fromkeys(range(sent), error), accepted=0) from error
+
+
+async def _outcome(mq: Client, publisher: Publisher, sent: int) -> str:
     """Of what was sent."""
     try:
-        return f"{count_text(await publisher.flush(), 'message')} published"
+        return f"{count_text(await _flushed(publisher, sent), 'message')} published"
     except PublishRefused as refused:
-        return _refusals(refused)
-    except VibeMQError as error:
-        return f"no message is published: {error}"
+        return _refusals(refused, lost=not mq.is_connected)
 
 
-def _refusals(refused: PublishRefused) -> str:
-    """As the error says it, but messages of a command line count from 1."""
-    index, first = next(iter(refused.refused.items()))
-    count = len(refused.refused) + refused.more
-    all_of_them = count_text(count + refused.accepted, "message")
-    return f"{count:,} of {all_of_them} not published; message {index + 1:,}: {first}"
+def _is_unconfirmed(error: VibeMQError) -> bool:
+    return isinstance(error, _UNCONFIRMED)
 
 
-def _partly(stopped: VibeMQError, accepted: int) -> VibeMQError:
+def _not_all(refused: PublishRefused, stopped: VibeMQError | OSError | None, *, lost: bool) -> CommandFailed:
+    told = _refusals(refused, lost=lost)
+    if stopped is not None:
+        told = f"{sentence_of(stopped)}; before it, {told}"
+    if refused.accepted:
+        return PartlyDone(told)
+    first = next(iter(refused.refused.values()))
+    unconfirmed = next(filter(_is_unconfirmed, refused.refused.values()), None)
+    if unconfirmed is not None:
+        return CommandFailed(told, code=str(unconfirmed.code), exit_code=ExitCode.UNREACHABLE)
+    if lost and refused.more:
+        return CommandFailed(told, code=str(ErrorCode.UNREACHABLE), exit_code=ExitCode.UNREACHABLE)
+    return CommandFailed(str(first) if stopped is None else told, code=str(first.code), exit_code=exit_code_of(first))
+
+
+def _refusals(refused: PublishRefused, *, lost: bool) -> str:
+    """As the error says it, but messages of a command line count from 1, and those whose outcome is unknown stand for
+    themselves. `lost`: those that it does not name are of this kind, too: the connection is lost."""
+    unconfirmed = {index: error for index, error in refused.refused.items() if _is_unconfirmed(error)}
+    not_published = {index: error for index, error in refused.refused.items() if index not in unconfirmed}
+    of_all = count_text(len(refused.refused) + refused.more + refused.accepted, "message")
+    beyond = bool(unconfirmed) or lost
+    told = []
+    for some, more, what in (
+        (not_published, 0 if beyond else refused.more, "not published"),
+        (unconfirmed, refused.more if beyond else 0, "not confirmed, may be published"),
+    ):
+        if count := len(some) + more:
+            first = next((f"; message {index + 1:,}: {error}" for index, error in some.items()), "")
+            told.append(f"{count:,} of {of_all} {what}{first}")
+    return "; ".join(told)
+
+
+def _partly(stopped: VibeMQError | OSError, accepted: int) -> VibeMQError | OSError:
     if not accepted:
         return stopped
-    return PartlyDone(f"{stopped}; {count_text(accepted, 'message')} before it published, none behind it")
+    told = f"{count_text(accepted, 'message')} before it published, none behind it"
+    return PartlyDone(f"{sentence_of(stopped)}; {told}")
 
 
 def _priority(text: str | None) -> int | str | None:

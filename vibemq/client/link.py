@@ -10,7 +10,6 @@ connection that carried them.
 import logging
 from collections.abc import Callable
 from itertools import count
-from threading import get_ident
 from typing import Protocol
 
 import anyio
@@ -25,7 +24,7 @@ from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, too_large
 from vibemq.client.publishing.requests import AwaitedReplies
 from vibemq.client.receiving.restoring import RestoredSubscriptions, Subscriber
 from vibemq.client.requesting.link_requests import LinkRequests
-from vibemq.client.waiting.handing_over import call_soon
+from vibemq.client.waiting.handing_over import call_soon, running_of
 from vibemq.client.waiting.latch import Latch
 from vibemq.client.waiting.pending import PendingRequests
 from vibemq.errors import (
@@ -85,8 +84,7 @@ class ClientLink:
         self._listeners = listeners or ConnectionListeners()
         self._current_loop = current_loop
         self._loop = current_loop() if current_loop is not None else None
-        self.thread = get_ident()
-        """In which the loop runs."""
+        self._running = running_of(self._loop)
         self.inherited = False
         """Of the parent, in a forked child."""
         self.outbox = Outbox(messages_max=settings.max_unconfirmed, bytes_max=settings.max_unconfirmed_bytes)
@@ -216,6 +214,10 @@ class ClientLink:
                 "this client belongs to another event loop; open one in each loop, `async with vibemq.connect(…) as"
                 " mq:`, or share a blocking client, vibemq.sync.connect, which any thread may use"
             )
+
+    def is_elsewhere(self) -> bool:
+        """Whether this is not called in the loop: in another thread, or while nobody runs it."""
+        return self._running() is not self._loop
 
     def hand_over(self, call: Callable[[], object]) -> None:
         """Called in any thread: have it called in the loop, soon. Raises RuntimeError: that has ended."""

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
-from threading import Lock, get_ident
+from threading import Lock
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
@@ -568,8 +568,17 @@ class Subscription(Asynchronous, Generic[T]):
         if delivery.epoch != self._epoch:
             self.stats.stale_settlements += sum(last - first + 1 for first, last in runs)
             return
-        if get_ident() != self._link.thread:
-            self._link.hand_over(partial(self.settle, delivery, verb, runs, delay_ms, reason))
+        if self._link.is_elsewhere():
+            self._link.hand_over(partial(self._settle_here, delivery, verb, runs, delay_ms, reason))
+        else:
+            self._settle_here(delivery, verb, runs, delay_ms, reason)
+
+    def _settle_here(
+        self, delivery: Delivery, verb: Settlement, runs: Sequence[Run], delay_ms: int, reason: str
+    ) -> None:
+        if delivery.epoch != self._epoch:
+            # The connection was lost while this was handed over.
+            self.stats.stale_settlements += sum(last - first + 1 for first, last in runs)
             return
         settlements = self._held.settlements
         before = settlements.count
@@ -583,9 +592,13 @@ class Subscription(Asynchronous, Generic[T]):
             self._link.mark(self, linger=True)
 
     def extend(self, delivery: Delivery, runs: Sequence[Run], ack_timeout_ms: int) -> None:
-        if get_ident() != self._link.thread:
-            self._link.hand_over(partial(self.extend, delivery, runs, ack_timeout_ms))
-        elif delivery.epoch == self._epoch:
+        if self._link.is_elsewhere():
+            self._link.hand_over(partial(self._extend_here, delivery, runs, ack_timeout_ms))
+        else:
+            self._extend_here(delivery, runs, ack_timeout_ms)
+
+    def _extend_here(self, delivery: Delivery, runs: Sequence[Run], ack_timeout_ms: int) -> None:
+        if delivery.epoch == self._epoch:
             self._held.extensions.append((ack_timeout_ms, list(runs)))
             self._link.mark(self)
             timeout = self.options.timeout or 0.0 if ack_timeout_ms < 0 else ack_timeout_ms / 1_000

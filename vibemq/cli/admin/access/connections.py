@@ -9,7 +9,7 @@ from vibemq.cli.admin.access.users import rule_table
 from vibemq.cli.admin.watch.readers import HELD_COLUMNS, held
 from vibemq.cli.exits import NotFound, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes, user_names
-from vibemq.cli.online import ask, ask_all, call
+from vibemq.cli.online import ask, ask_all, ask_all_or_own, call
 from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table, would
 from vibemq.client import Client
 from vibemq.errors import NotAuthorized
@@ -41,13 +41,13 @@ def list_connections(
 
     Example: vibemq-admin connections ls --sort=-unsettled --user spark
     """
-    user = user or _own_name(url, timeout)
     chosen: dict[str, Any] = {"user": user, "protocol": protocol, "name": name}
     if sort is not None:
         chosen |= {"sort": sort.removeprefix("-"), "descending": sort.startswith("-")}
     if stuck:
         chosen["stuck"] = True
-    found = ask_all(url, timeout, "connections.list", "connections", **chosen)
+    asked = ask_all_or_own if user is None else ask_all
+    found = asked(url, timeout, "connections.list", "connections", **chosen)
     rows = [
         (
             each["connection_id"],
@@ -76,12 +76,6 @@ def list_connections(
         "unsettled",
     )
     Output(json=json).emit_many(found, table(columns, rows, whole=True))
-
-
-def _own_name(url: str, timeout: float) -> str | None:
-    """None for superusers, who see all."""
-    asking = ask(url, timeout, "user.self")
-    return None if asking["superuser"] else str(asking["user"])
 
 
 @app.command("consumers")
