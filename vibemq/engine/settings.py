@@ -15,6 +15,7 @@ class EngineSettings:
     block_timeout_ms: int = 8_000
     """How long a BlockPublisher queue keeps a publisher waiting; below the 10 s after which .NET clients give up."""
     block_bytes_max: int = 64 << 20
-    """What all publishers that wait so may hold of the memory; whoever finds it full is refused at once."""
+    """What all publishers that wait so may hold of the memory, beside 4 KiB of each session; whoever finds it full is
+    refused at once."""
     transient_only: bool = False
     """The storage provider keeps nothing: other queues than transient ones are refused, defaults become transient."""

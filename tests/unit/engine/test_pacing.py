@@ -379,3 +379,18 @@ def test_a_group_that_is_put_before_very_many_scattered_messages_costs_little_fo
     group = next(group for group in driver.info().groups if group.name == "second")
     assert group.waiting == MANY // 2
     driver.check()
+
+
+def test_what_is_acknowledged_in_time_does_not_time_out_between_two_steps() -> None:
+    driver = with_history()
+    driver.subscribe(1, capacity_messages=8 * MANY, ack_timeout_ms=5_000)
+    driver.take()
+    batch = Batch([Settle(1, "t", 1, Settlement.ACK, [(1, 8 * MANY)])])
+    driver.submit(driver.engine.advance(batch, driver.now))
+    assert not batch.done
+    driver.advance(5_100)
+    while not batch.done:
+        driver.submit(driver.engine.advance(batch, driver.now))
+    info = driver.info()
+    assert (info.ready, info.delayed, info.in_flight) == (0, 0, 0)
+    driver.check()

@@ -23,6 +23,8 @@ from vibemq.model.runs import END, runs_of
 
 _DUE_PER_UNIT = 8
 """Messages to be tried again that become ready for the cost of one run."""
+_SETTLING_MS = 10
+"""Until a consumer in the middle of a settlement is looked at again."""
 
 
 def next_alarm(state: EngineState) -> int | None:
@@ -75,7 +77,8 @@ def run_timers_of(state: EngineState, step: Step, queue: Queue) -> None:
 
 def _see_to_part(state: EngineState, step: Step, queue: Queue, part: Group | Consumer) -> None:
     if isinstance(part, Consumer):
-        if part in part.group.consumers:
+        # What it settles now, piece by piece, was settled in time.
+        if part in part.group.consumers and not part.settling:
             time_out(state, step, part)
     elif queue.groups.get(part.name) is part:
         _see_to_group(step, queue, part)
@@ -100,6 +103,8 @@ def _arm_part(state: EngineState, step: Step, queue: Queue, part: Group | Consum
     """Say when it wants to be seen to next: at once when it has more to do than one step could."""
     if isinstance(part, Consumer):
         at = part.unacked.earliest if part in part.group.consumers else END
+        if part.settling:
+            at = max(at, step.now + _SETTLING_MS)
     elif queue.groups.get(part.name) is part:
         at = part.next_due()
         if part.cursor is not None:

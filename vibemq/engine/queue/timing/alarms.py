@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeVar
 from vibemq.model.runs import END
 
 _LEFT_AT_LEAST = 64
-_SWEPT_TOGETHER = 512
-_GONE_TOGETHER = 64
+_SWEPT_TOGETHER = 32
+_GONE_TOGETHER = 16
 """Entries of those that have gone, for the cost of one that is seen to."""
 
 Behind = tuple[int, "Behind"] | None
