@@ -232,7 +232,7 @@ def seams(machine: Machine) -> Iterator[None]:
     places: list[tuple[Any, dict[str, Any]]] = [
         (provider, {"RealDisk": real_disk, "open_reader": _open_reader, "DirectoryLock": _NoLock}),
         (compacting, {"directory_bytes": lambda folder: 0}),
-        (upkeep, {"map_is_short": lambda env, folder: False}),
+        (upkeep, {"map_bytes": lambda folder: 0, "map_is_short": lambda env, wanted: False}),
         (provider, {"refuse_remote": no_check, "SpareSegments": lambda work: machine.new_upkeep(work)}),
         (schedule, {"CheckpointerLink": lambda *a, **k: machine.new_link(*a, **k), "time": clock}),
         (checkpoint, {"RealDisk": real_disk, "open_writer": _open_writer, "WriterLock": _NoLock}),

@@ -70,7 +70,8 @@ class Compactor:
 
     def _write_compacted(self) -> None:
         free = self._free_bytes()
-        compaction.need_room(self._store.layout, self._store.env, free + self._ballast.bytes_held)
+        given_up = self._ballast.bytes_held_on(self._store.layout.store)
+        compaction.need_room(self._store.layout, self._store.env, free + given_up)
         try:
             compaction.need_room(self._store.layout, self._store.env, free)
         except StorageFull:

@@ -202,7 +202,8 @@ class LmdbProvider:
         )
 
     def _free_bytes(self) -> int:
-        return self._disk_usage(self._layout.data_dir).free
+        """Of the store's own disk, on which it is copied."""
+        return self._disk_usage(self._layout.store).free
 
     def _segment_bytes(self) -> int:
         """As the settings say, and less on a small disk, which a few of the default size would fill."""

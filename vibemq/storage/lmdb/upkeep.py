@@ -9,7 +9,7 @@ from vibemq.errors import StorageFull
 from vibemq.storage.kvstore.dead_letters import SORTED_AT_ONCE
 from vibemq.storage.lmdb import compaction
 from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
-from vibemq.storage.lmdb.environment.env import map_is_short
+from vibemq.storage.lmdb.environment.env import map_bytes, map_is_short
 from vibemq.storage.lmdb.journal.durable_note import DurableNote
 from vibemq.storage.lmdb.journal.journal import Journal
 from vibemq.storage.lmdb.journal.record_writer import RecordWriter
@@ -93,8 +93,9 @@ class Upkeep:
 
     def _follow_the_disk(self) -> None:
         """A bigger one takes a bigger store, and whoever has its file mapped sees no more of it than the map."""
+        wanted = map_bytes(self._store.layout.store)
         with self._store.lock:
-            is_short = map_is_short(self._store.env, self._store.layout.store)
+            is_short = map_is_short(self._store.env, wanted)
         if is_short:
             self._driver.begin_anew(self._map_anew)
 
@@ -137,11 +138,12 @@ class Upkeep:
             self._ballast.take(beside=self._journal.pool.room_kept, reusable=self._room.unused(VALUE_BYTES))
         disk = self._disk_usage(self._store.layout.data_dir)
         short = met is not None or self._ballast.missing or self._spare_missing
-        short = short or disk.free < disk.total // SHORT_PART
+        copied_to = self._disk_usage(self._store.layout.store)
+        short = short or any(each.free < each.total // SHORT_PART for each in (disk, copied_to))
         with self._store.lock:
             size, unused = compaction.store_size(self._store.env)
         used = size - unused
-        wanted = short and unused > max(used, UNUSED_BYTES_MIN) and disk.free > used + compaction.MARGIN_BYTES
+        wanted = short and unused > max(used, UNUSED_BYTES_MIN) and copied_to.free > used + compaction.MARGIN_BYTES
         if wanted and not self._driver.compaction_wanted:
             logger.warning("the disk is short and %d MiB of the store are unused: compacting it", unused >> 20)
         self._driver.compaction_wanted = wanted

@@ -8,6 +8,7 @@ import errno
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from vibemq.errors import StorageFull
@@ -55,6 +56,11 @@ class Ballast:
     def bytes_held(self) -> int:
         return self.size if self._wanted and self.held else 0
 
+    def bytes_held_on(self, folder: Path) -> int:
+        """What the disk of this folder has of it: the folder may be a disk of its own."""
+        held = self.bytes_held
+        return held if held and folder.stat().st_dev == self._path.stat().st_dev else 0
+
     def obstacle(self, *, reusable: int = 0) -> str:
         """What `take` would find in its way, and how to repair it; empty when nothing. Changes nothing."""
         return self._obstacle(0, reusable) if self._wanted and not self.held else ""
@@ -89,11 +95,12 @@ class Ballast:
         return self._why
 
     def _give_back_what_is_too_much(self) -> None:
-        """The settings wanted more before."""
-        if not self._wanted:
-            self._path.unlink(missing_ok=True)
-        elif self._path.exists() and self._path.stat().st_size > self._wanted:
-            os.truncate(self._path, self._wanted)
+        """The settings wanted more before. A ballast that is too large does no harm where it cannot be changed."""
+        with suppress(OSError):
+            if not self._wanted:
+                self._path.unlink(missing_ok=True)
+            elif self._path.exists() and self._path.stat().st_size > self._wanted:
+                os.truncate(self._path, self._wanted)
 
     def _taken(self, beside: int, reusable: int) -> str:
         """Why not; empty when the blocks are held."""

@@ -75,7 +75,7 @@ class Checkpointer:
     def _compact(self) -> dict[str, Any]:
         """No room for the copy is an answer like another: the store is as it was."""
         try:
-            need_room(self._layout, self._env, shutil.disk_usage(self._layout.data_dir).free)
+            need_room(self._layout, self._env, shutil.disk_usage(self._layout.store).free)
             write_compacted(self._layout, self._env)
         except StorageFull as error:
             return {"refused": "compact", "error": str(error)}

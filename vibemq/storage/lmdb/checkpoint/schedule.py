@@ -209,6 +209,8 @@ class CheckpointDriver:
             return
         try:
             if not self._compacting:
+                # Not asked to end: it would finish first what it does.
+                self._link.kill()
                 self._end()
                 between()
         finally:

@@ -38,10 +38,10 @@ def map_bytes(folder: Path) -> int:
     return max(1 << 30, min(MAP_BYTES_MAX, 2 * disk)) & ~((1 << 20) - 1)
 
 
-def map_is_short(env: lmdb.Environment, folder: Path) -> bool:
+def map_is_short(env: lmdb.Environment, wanted: int) -> bool:
     """Whether the disk has grown so much since the map was made that the map may be full before the disk is. Where
     others take of the disk and give back it seems to grow all the time, by little."""
-    return map_bytes(folder) > GROWN * int(env.info()["map_size"])
+    return wanted > GROWN * int(env.info()["map_size"])
 
 
 def open_writer(folder: Path) -> lmdb.Environment:
