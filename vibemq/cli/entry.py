@@ -67,11 +67,11 @@ def _as_ours(error: BaseException) -> BaseException | None:
     help_hint = f" (try: {context.command_path} --help)" if context is not None else ""
     sentence = (explain() or "a command is missing").rstrip(".")
     if meant := _meant(sentence, context):
-        sentence = sentence.partition(_GUESS)[0] + meant
+        sentence = _GUESS.split(sentence, maxsplit=1)[0] + meant
     return Usage(sentence + help_hint)
 
 
-_GUESS = ". Did you mean "
+_GUESS = re.compile(r"\. Did you mean | \(Possible options")
 """Typer's, which knows only what is spelt alike."""
 _UNKNOWN = re.compile(r"No such command '([\w-]+)'")
 _PROGRAMS = {"vibemq": "vibemq.cli.main", "vibemq-admin": "vibemq.cli.admin.main"}

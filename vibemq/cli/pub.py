@@ -135,7 +135,7 @@ def pub(
     else:
 
         async def work(mq: Client) -> Sent:
-            with tracked("published", out, silent=json or bool(bodies)) as progress:
+            with tracked("sent", out, silent=json or bool(bodies)) as progress:
                 return await _publish(mq, queue, source(), count, rate, options, progress, out)
 
         sent = call(url, timeout, work)
@@ -278,7 +278,7 @@ async def _send_all(
             if refusal is None and (refusal := await _first_refusal(unanswered)) is not None:
                 number = sent - len(unanswered)
                 what = "not confirmed, and may be published" if _is_unconfirmed(refusal) else "not published"
-                out.note(f"message {number:,} is {what}: {refusal}; the command goes on")
+                out.note(f"message {number:,} is {what}: {refusal}")
                 unanswered.clear()
             if rate is not None and (ahead := began + sent / rate - anyio.current_time()) > 0:
                 await anyio.sleep(ahead)

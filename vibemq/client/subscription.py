@@ -592,6 +592,8 @@ class Subscription(Asynchronous, Generic[T]):
             self._link.mark(self, linger=True)
 
     def extend(self, delivery: Delivery, runs: Sequence[Run], ack_timeout_ms: int) -> None:
+        if delivery.epoch != self._epoch:
+            return
         if self._link.is_elsewhere():
             self._link.hand_over(partial(self._extend_here, delivery, runs, ack_timeout_ms))
         else:

@@ -80,6 +80,7 @@ def test_a_mistyped_verb_is_told_of_a_real_one(capsys: pytest.CaptureFixture[str
         (["vibemq", "start"], "'start'; write vibemq serve"),
         (["vibemq", "pub", "orders", "-5"], "-5; a message that begins with - stands behind --"),
         (["vibemq-admin", "queue", "change", "orders", "--mode", "broadcast"], "--mode; it cannot be changed"),
+        (["vibemq-admin", "queue", "change", "orders", "--retention", "log"], "--retention; it cannot be changed"),
     ],
 )
 def test_a_verb_of_other_programs_is_told_of_ours(

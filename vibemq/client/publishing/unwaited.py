@@ -62,7 +62,7 @@ class UnwaitedPublishes:
         """That some have failed, where perhaps nobody comes to be told."""
         if self._failures:
             logger.error(
-                "%d messages of publish(wait=False) are not confirmed: %s. close() of the client tells which",
+                "%d messages of publish(wait=False) are not confirmed: %s",
                 len(self._failures),
                 self._failures[0].error,
             )
