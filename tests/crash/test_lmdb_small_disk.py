@@ -20,7 +20,7 @@ HALF, ALL = 0.5, 1.0
 CASES = [
     (8, 32_000, 4_000, HALF),
     pytest.param(8, 300_000, 200, HALF, marks=pytest.mark.long),
-    (8, 1_000_000, 20_000, HALF),
+    pytest.param(8, 1_000_000, 20_000, HALF, marks=pytest.mark.long),
     (8, 100_000, 20_000, ALL),
     pytest.param(12, 300_000, 4_000, HALF, marks=pytest.mark.long),
     pytest.param(16, 1_000_000, 70_000, HALF, marks=pytest.mark.long),

@@ -146,6 +146,7 @@ def reader_of(folder: Path, page: Path, commands: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(REPOSITORY)))
+@pytest.mark.long_where(page=REPOSITORY / "docs" / "howto" / "pytest.md")
 def test_what_the_page_shows_works(page: Path, tmp_path: Path, commands: Path) -> None:
     printed = ""
     with reader_of(tmp_path, page, commands) as reader:

@@ -65,6 +65,8 @@ PROGRAM = """
 
 @pytest.mark.parametrize("patched", ["early", "late"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.long_where(loop="asyncio", patched="late")
+@pytest.mark.long_where(loop="uvloop", patched="early")
 def test_clients_among_greenlets(broker: FakeBroker, loop: str, patched: str) -> None:  # noqa: F811
     """Also where threads become greenlets after vibemq was imported, as with Gunicorn's `--preload`."""
     # Of ssl it is gevent itself that warns who patches late.

@@ -27,6 +27,7 @@ TOKENS: dict[str, tuple[str, str | None]] = {
     "publish's more": ("publish", "*"),
 }
 """Tokens by name: whose, and narrowed to what; a token gives nothing that its user does not have."""
+NARROWED = [name for name, (user, action) in TOKENS.items() if user == "owner"]
 KINDS = ("anonymous", "root", "owner", "none", "transact", *SINGLE, *TOKENS)
 LIMITED = tuple(kind for kind in KINDS if kind not in ("anonymous", "root", "root's whole"))
 """Who may do nothing to queues `b.*`."""
@@ -415,12 +416,14 @@ def outcomes_of(broker: Broker, kind: str, place: str) -> dict[type, str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", ["own", "own missing"])
+@pytest.mark.long_where(place="own missing", kind=NARROWED)
 def test_every_command(broker: Broker, kind: str, place: str) -> None:
     allowed = {command: not refusal for command, refusal in outcomes_of(broker, kind, place).items()}
     assert allowed == {command: frozenset(COMMANDS[command][0].split()) <= held(kind) for command in allowed}
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.long_where(kind=NARROWED)
 def test_no_command_reaches_what_belongs_to_others_or_tells_whether_it_is_there(broker: Broker, kind: str) -> None:
     there, gone = (outcomes_of(broker, kind, place) for place in ("foreign", "foreign missing"))
     assert {command: refusal.replace(".missing", "") for command, refusal in gone.items()} == there

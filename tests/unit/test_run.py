@@ -128,7 +128,8 @@ def test_a_crashed_worker_is_a_failure_of_its_test(tmp_path: Path) -> None:
     assert closing(output) == "1 failed, 1 passed"
 
 
-@pytest.mark.parametrize("others", [0, pytest.param(1, marks=pytest.mark.long), 7])
+@pytest.mark.parametrize("others", [0, 1, 7])
+@pytest.mark.long_where(others=[0, 1])
 def test_what_a_crashed_worker_has_left_is_run(tmp_path: Path, others: int) -> None:
     """And the crash itself is not repeated before the others have ended."""
     module = f"""
@@ -148,6 +149,7 @@ def test_what_a_crashed_worker_has_left_is_run(tmp_path: Path, others: int) -> N
 
 
 @pytest.mark.parametrize("mark", ['xdist_group("together")', "spark"])
+@pytest.mark.long_where(mark="spark")
 def test_a_group_of_tests_is_run_by_one_worker(tmp_path: Path, mark: str) -> None:
     """Tests with a Spark session are one: each worker would start a session of its own."""
     (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
