@@ -57,7 +57,7 @@ def _confirms() -> Iterator[bytes]:
 
 async def _connected(answers: Iterator[bytes]) -> tuple[ClientLink, _Wire, Callable[[], object]]:
     ours, theirs = socket.socketpair()
-    link, wire = ClientLink(ClientSettings(), 0.0, None, lambda: asyncio.get_running_loop), _Wire(answers)
+    link, wire = ClientLink(ClientSettings(), 0.0, None, asyncio.get_running_loop), _Wire(answers)
     protocol = ClientProtocol(link.settings)
     wire.connection = DirectConnection(PlainSocket(ours), protocol, link)
     link.online(protocol, 0.0)

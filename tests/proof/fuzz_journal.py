@@ -9,7 +9,7 @@ from tests.proof.fuzz_engine import Broken, Target
 from tests.proof.fuzz_store import BYTE_WORDS
 from vibemq.errors import StorageDamaged, StorageFailed
 from vibemq.storage.lmdb.journal.journal import Journal
-from vibemq.storage.lmdb.journal.segment import DATA, HEADER, MARK, SegmentReader, pack_header, segment_name
+from vibemq.storage.lmdb.journal.segment import DATA, HEADER, LSN_MAX, MARK, SegmentReader, pack_header, segment_name
 from vibemq.storage.local.disk import Disk
 from vibemq.testing.sim_disk import SimDisk
 
@@ -46,7 +46,7 @@ def segment(data: bytes) -> Hashable:
             raise Broken("a record's body is not what stands in the segment")
     if any(after.lsn - before.lsn not in (0, 1) for before, after in pairwise(chain)):
         raise Broken("the records are no chain")
-    islands = list(reader.islands(end, last))
+    islands = list(reader.islands(end, last, LSN_MAX))
     if any(before.end > after.offset for before, after in pairwise([*chain, *islands])):
         raise Broken("records lie upon each other")
     if not end <= reader.broken_end(end, last) <= len(content):
