@@ -207,7 +207,7 @@ def content(asked: list[Request]) -> tuple[dict[str, list[tuple[bytes, object]]]
     return published, settled, rest
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(frames, max_size=12), st.data())
 def test_cutting_a_sessions_stream_anywhere_changes_nothing(sent: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(sent)

@@ -155,7 +155,7 @@ def test_a_refusal_is_told_before_the_input_ends(vibemq: Run, queue: str) -> Non
         told = threading.Event()
         feeder = threading.Thread(target=_go_on, args=(process.stdin, told))
         feeder.start()
-        line = next(line for line in process.stderr if not line.startswith("published"))
+        line = next(line for line in process.stderr if not line.startswith("sent"))
         told.set()
         feeder.join(60)
         rest = process.stderr.read()
