@@ -5,7 +5,9 @@ judged (`sim_judge`), with the broker standing still. One of them ends the life,
 the recovered stores go on, with recycled segments and old contents, and starting up is photographed as well.
 """
 
+import math
 import random
+import time
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -66,10 +68,12 @@ class Failure(Exception):
 
 
 class Run:
-    """One plan carried out. `go` raises Failure."""
+    """One plan carried out. `go` raises Failure; it ends before its time, without one, at `ends_at` of the monotonic
+    clock."""
 
-    def __init__(self, plan: Plan, machine: Machine) -> None:
+    def __init__(self, plan: Plan, machine: Machine, ends_at: float = math.inf) -> None:
         self.plan = plan
+        self._until = ends_at
         self._machine = machine
         machine.serials = count(1)
         self._book = Book()
@@ -82,6 +86,7 @@ class Run:
         self.step = -1
         self._ends_at = -1
         self._waits_for_commit = False
+        self._is_over = False
         self.images = 0
         self.kills = 0
         self.second_crashes = 0
@@ -95,6 +100,8 @@ class Run:
         self._disk.fsync_dir("/")
         for life in range(self.plan.lives):
             self._live(life)
+            if self._is_over:
+                return
 
     def _random(self, what: object) -> random.Random:
         return random.Random(f"{self.plan.seed}/{what}")
@@ -134,6 +141,8 @@ class Run:
         self._disk.watch = None
         world.crew.abandon()
         self.operations += self._disk.ops
+        if self._is_over:
+            return  # It did not come to its ending.
         self._now_s = world.loop.now + rng.choice((0.0, 2.0))
         self._next_disk(rng, ending, world)
 
@@ -202,6 +211,9 @@ class Run:
         if rng.random() < KILL_SHARE:
             self._judge_kill(operation)
         disk.watch = watch
+        if time.monotonic() > self._until:
+            self._is_over = True
+            raise PowerCut
         if 0 <= self._ends_at <= self._looks and (not self._waits_for_commit or self._is_committing()):
             raise PowerCut
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.simulation.engine_driver import Driver
-from tests.steps import result_of
+from vibemq.engine.pacing import at_once
 from vibemq.model.commands import DeleteQueue, Settlement
 from vibemq.model.effects import COUNTERS, QueueDepth, QueueFigures
 from vibemq.model.options import DeliveryMode
@@ -23,7 +23,7 @@ def figures(driver: Driver) -> dict[str, QueueFigures]:
 def depth_of(driver: Driver, name: str) -> QueueDepth:
     steps = driver.engine.depth(name)
     assert steps is not None
-    return result_of(steps)
+    return at_once(steps)
 
 
 def agrees(driver: Driver, name: str) -> QueueFigures:

@@ -218,6 +218,13 @@ def test_a_sound_broker_keeps_every_promise_and_a_seed_repeats(machine: Machine)
     assert first.losing_images > 0
 
 
+def test_a_run_whose_time_is_up_ends_at_the_next_operation(machine: Machine) -> None:
+    run = Run(replace(SMALL, ending="close"), machine, ends_at=0.0)
+    run.go()
+    assert (run.life, run.ledger.counts.confirmed) == (0, 0)
+    assert 0 < run.images <= SMALL.images
+
+
 def test_a_broker_that_does_not_flush_is_found_and_the_failure_shrinks(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

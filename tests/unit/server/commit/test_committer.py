@@ -15,6 +15,7 @@ from vibemq.model.effects import Deliver, Incomplete, Outcome, Payment, Publishe
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded, Record, Settled
 from vibemq.model.rows import LARGE_ROW_BYTES, LargeRow, Rows
+from vibemq.server.commit import committer
 from vibemq.server.commit.commit_step import LIGHT_RUNS_MAX
 from vibemq.server.commit.committer import LIGHT_MAX
 from vibemq.server.commit.teller import SHARE_S
@@ -269,6 +270,13 @@ def light() -> Outcome:
     return Outcome([Settled(1, 1, [(1, 1)])], durability=Durability.ASYNC, ticket=9)
 
 
+@pytest.fixture
+def light_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is light is never due by itself while the test runs, however busy the machine is."""
+    monkeypatch.setattr(committer, "LIGHT_WAIT_S", 3_600.0)
+
+
+@pytest.mark.usefixtures("light_waits")
 async def test_settlements_ride_with_the_next_append(bench: Bench) -> None:
     bench.committer.submit(light())
     await turns()
@@ -286,6 +294,7 @@ async def test_settlements_are_appended_by_themselves_soon(bench: Bench) -> None
     assert len(bench.storage.appends) == 1
 
 
+@pytest.mark.usefixtures("light_waits")
 async def test_settlements_are_appended_when_somebody_is_to_hear_of_them(bench: Bench) -> None:
     generation = bench.committer.generation
     bench.committer.submit(light())
@@ -297,6 +306,7 @@ async def test_settlements_are_appended_when_somebody_is_to_hear_of_them(bench: 
     assert len(bench.storage.appends) == 1
 
 
+@pytest.mark.usefixtures("light_waits")
 async def test_many_settlements_or_long_ones_wait_for_nobody(bench: Bench) -> None:
     for _ in range(LIGHT_MAX + 1):
         bench.committer.submit(light())

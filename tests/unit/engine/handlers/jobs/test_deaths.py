@@ -5,11 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation.engine_driver import rows_of
-from tests.steps import result_of
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
 from vibemq.engine.handlers.jobs.starting import FINISHED_MAX
 from vibemq.engine.jobs.job_table import RUNNING_MAX
-from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.pacing import STEP_UNITS, at_once
 from vibemq.errors import JobStateConflict
 from vibemq.model.commands import (
     ChangeJob,
@@ -44,7 +43,7 @@ def kill(driver: JobsDriver, *sequences: int, queue: str = "q") -> None:
 
 
 def unsettled(driver: JobsDriver) -> bool:
-    return bool(result_of(driver.engine.unsettled(1)))
+    return bool(at_once(driver.engine.unsettled(1)))
 
 
 def test_deaths_are_counted_across_restarts(driver: JobsDriver) -> None:

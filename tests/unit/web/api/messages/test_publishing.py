@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.steps import result_of
+from vibemq.engine.pacing import at_once
 from vibemq.errors import InvalidPayload, VibeMQError
 from vibemq.model.effects import Published
 from vibemq.model.extras.message_extra import MessageExtra
@@ -111,7 +111,7 @@ def test_json_that_is_none(text: bytes) -> None:
 
 
 def line_json(text: bytes) -> Any:
-    return result_of(publishing.line_json(text))
+    return at_once(publishing.line_json(text))
 
 
 MANY = {
