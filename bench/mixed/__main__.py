@@ -56,6 +56,8 @@ class Mix:
     publishers: int = 1
     body_bytes: int = 0
     """Of large messages, one after the other, instead of frames of many rows; 0: there are none."""
+    elsewhere: bool = False
+    """The bulk goes to another broker on the same machine and disk, so that nothing but these is shared."""
 
 
 MIXES = {
@@ -69,6 +71,7 @@ MIXES = {
     "strong-three": Mix("strong", publishers=3),
     "large": Mix("strong", body_bytes=LARGE_BYTES),
     "large-consumed": Mix("strong", body_bytes=LARGE_BYTES, consumer=True),
+    "large-elsewhere": Mix("strong", body_bytes=LARGE_BYTES, elsewhere=True),
     "steady": Mix("weak", rate=10_000, settings=NO_CHECKPOINTS),
     "steady-checkpoints": Mix("weak", rate=10_000, settings={"checkpoint_ms": 200}),
 }
@@ -174,15 +177,16 @@ def measured(mix: Mix, options: argparse.Namespace, root: Path, reaper: Reaper) 
     with ExitStack() as ends:
         ends.callback(server.stop)
         server.wait_until_open()
-        _create(mix, port)
-        clients = _clients(mix, options, port)
+        of_bulk = _other_broker(mix, folder / "elsewhere", reaper, ends) if mix.elsewhere else server
+        _create(mix, port, of_bulk.port)
+        clients = _clients(mix, options, port, of_bulk.port)
         for client in clients:
             ends.callback(client.kill)
         for client in reversed(clients):
             client.go()
         time.sleep(WARM_UP_S)
         watch, began, cpu_s, busy_s = Watch(server.pids), now(), cpu_seconds(server.pids), machine_busy_s()[0]
-        own = process_tree([server.pids[0], *(client._process.pid for client in clients)])
+        own = process_tree([server.pids[0], of_bulk.pids[0], *(client._process.pid for client in clients)])
         own_s = cpu_seconds(own)
         time.sleep(options.seconds)
         ended, cpu_s = now(), cpu_seconds(server.pids) - cpu_s
@@ -213,21 +217,32 @@ def _plan(mix: Mix, folder: Path, port: int, trace: Path | None) -> Plan:
     return Plan([*start, *serve, "--config", str(folder / "vibemq.toml")], {"PYTHONPATH": str(REPOSITORY)})
 
 
-def _create(mix: Mix, port: int) -> None:
+def _other_broker(mix: Mix, folder: Path, reaper: Reaper, ends: ExitStack) -> Server:
+    """Open; it ends with `ends`."""
+    folder.mkdir()
+    port = free_port()
+    server = Server("elsewhere", _plan(mix, folder, port, None), folder, port, reaper)
+    ends.callback(server.stop)
+    server.wait_until_open()
+    return server
+
+
+def _create(mix: Mix, port: int, bulk_port: int) -> None:
     with vibemq.sync.connect(f"vibemq://127.0.0.1:{port}") as mq:
         mq.create_queue(SMALL, durability="strong")
+    with vibemq.sync.connect(f"vibemq://127.0.0.1:{bulk_port}") as mq:
         if mix.durability == "transient":
             mq.create_queue(BULK, durability="transient", max_messages=200_000, overflow="drop-oldest")
         elif mix.durability:
             mq.create_queue(BULK, durability=mix.durability)
 
 
-def _clients(mix: Mix, options: argparse.Namespace, port: int) -> list[Client]:
+def _clients(mix: Mix, options: argparse.Namespace, port: int, bulk_port: int) -> list[Client]:
     clients = [Client("small", port, rate=options.rate)]
     if mix.durability:
-        clients += [_publisher(mix, options, port) for _ in range(mix.publishers)]
+        clients += [_publisher(mix, options, bulk_port) for _ in range(mix.publishers)]
     if mix.consumer:
-        clients.append(Client("take", port))
+        clients.append(Client("take", bulk_port))
     return clients
 
 
