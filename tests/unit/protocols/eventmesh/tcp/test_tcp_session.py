@@ -436,6 +436,19 @@ def test_what_waits_behind_an_acknowledged_message_is_extended() -> None:
     assert len(talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "3"))) == 1, "not at each of them"
 
 
+def test_what_a_lost_client_cannot_have_begun_goes_back_unharmed() -> None:
+    talking = talk()
+    here, there = subscribed(talking), subscribed(talking, "other")
+    deliver(talking, here, 5, 6, 7)
+    deliver(talking, there, 9)
+    there_too = Settle(SESSION, None, there, Settlement.RELEASE, [(9, 9)])
+    assert talking.session.unbegun() == [Settle(SESSION, None, here, Settlement.RELEASE, [(6, 7)]), there_too]
+    talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "2"))
+    assert talking.session.unbegun() == [there_too], "it has passed over 5, and may have begun 7"
+    talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "3"))
+    assert talking.session.unbegun() == []
+
+
 def test_after_goodbye_deliveries_go_back_and_the_end_is_clean() -> None:
     talking = talk()
     consumer = subscribed(talking)
