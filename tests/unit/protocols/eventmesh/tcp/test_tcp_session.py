@@ -13,6 +13,7 @@ from vibemq.model.commands import (
     DescribeQueue,
     Extend,
     Publish,
+    Respond,
     SetCapacity,
     Settle,
     Settlement,
@@ -20,7 +21,7 @@ from vibemq.model.commands import (
     Unsubscribe,
 )
 from vibemq.model.effects import ConsumerEnded, Deliver, Published, Reply, Responded, Subscribed
-from vibemq.model.rows import Rows, pack_row
+from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh import EventMeshSession, EventMeshSettings
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect, EventMeshFrameReader, FrameLimits, encode_frame
@@ -586,6 +587,23 @@ def test_a_reply_that_cannot_be_written_is_told_as_the_answer_of_the_request() -
     (answer,) = answers(talking)
     assert (answer["cmd"], answer["code"], answer["seq"]) == ("RESPONSE_TO_CLIENT", 1, "5")
     assert "nests too deeply" in answer["desc"]
+
+
+def test_a_request_with_as_many_properties_as_there_may_be_can_be_answered_with_the_same() -> None:
+    """Java handlers mostly return the message that they were given, changed."""
+    talking = talk()
+    properties = {f"x{number}": "x" for number in range(context().limits.headers_max - 4)}
+    asking = frame("REQUEST_TO_SERVER", {"topic": "q", "body": "b", "properties": properties}, "5")
+    (asked,) = [each for each in talking.hear(asking) if isinstance(each, Publish)]
+    consumer = subscribed(talking)
+    answers(talking)
+    talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(1, 1)]), [Slice(1, NOW, asked.rows)])
+    (pushed,) = answers(talking)
+    (reply,) = talking.hear(frame("RESPONSE_TO_SERVER", orjson.loads(pushed["body"]), "6"))
+    assert isinstance(reply, Respond)
+    assert asked.requester is not None
+    assert reply.address == asked.requester.address
+    assert properties.items() <= RowView(reply.rows[0]).headers.items()
 
 
 def test_a_message_whose_json_no_client_reads_becomes_a_dead_letter() -> None:
