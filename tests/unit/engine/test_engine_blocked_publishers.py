@@ -30,6 +30,15 @@ def blocking(**options: int) -> Driver:
     return driver
 
 
+def test_a_question_whether_one_might_publish_waits_behind_nobody() -> None:
+    """BlazingMQ's openQueue asks it."""
+    driver = blocking()
+    assert driver.publish(1) is None
+    assert driver.publish(0) == Published("q", 0, 0)
+    assert driver.answer("token-3") is None
+    driver.check()
+
+
 def test_a_blocked_publisher_goes_on_when_room_is_made() -> None:
     driver = blocking()
     assert driver.publish(2) is None

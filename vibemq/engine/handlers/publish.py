@@ -52,8 +52,9 @@ def publish(state: EngineState, step: Step, command: Publish, *, counted: bool =
     if command.requester is not None:
         waiting = asking.begin(state.requests, step, command, command.requester)
     blocks = queue.options.overflow is Overflow.BLOCK_PUBLISHER
-    # Behind others that wait it waits in any case.
-    if queue.parked or (blocks and not _fits_whole(queue, command.rows, command.extras, step.now)):
+    # Behind others that wait it waits in any case, but for a question whether it might publish, which has no message.
+    waits = queue.parked or (blocks and not _fits_whole(queue, command.rows, command.extras, step.now))
+    if waits and command.rows.count:
         _park(state, step, queue, command, waiting)
         if counted and queue.is_overtaken():
             # Nobody was told of the room that was made before it waited.

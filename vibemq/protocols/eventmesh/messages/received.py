@@ -73,9 +73,13 @@ class ReceivedMessage:
     def as_reply(self) -> "ReceivedMessage":
         """The same as the reply to a request: what only brought it home is taken out, and its topic is kept with it."""
         found = {name: value for name, value in self.headers if _plain(name) in names.REPLY_NAMES}
-        kept = [pair for pair in self.headers if pair[0] not in found and pair[0] != names.EVENT + names.REPLY_TOKEN]
+        gone = {*found, names.EVENT + names.REPLY_TOKEN}
+        kept = [pair for pair in self.headers if pair[0] not in gone and pair != _ADDED_FOR_OLD_CLIENTS]
         address = next((value for name, value in found.items() if _plain(name) == names.REPLY_TOKEN), "")
         return replace(self, headers=[*kept, (names.TOPIC, self.topic)], reply_address=address)
+
+
+_ADDED_FOR_OLD_CLIENTS = (names.OLD_REPLY_TO, names.CLUSTER)
 
 
 def _plain(name: str) -> str:

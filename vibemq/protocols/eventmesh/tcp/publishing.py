@@ -151,7 +151,7 @@ class EventMeshPublishing:
         if not package.seq:
             raise InvalidMessage("a request needs a `seq`, which its reply repeats")
         self._check_pace()
-        message = self._read(package, large)
+        message = self._checked(self._read(package, large), _ADDED_HEADERS)
         self._count += 1
         address = state.context.new_id()
         seq = package.seq.decode().strip('"') or "0"
@@ -181,7 +181,8 @@ class EventMeshPublishing:
         """The reply to a request that was pushed. Nobody is told when nobody waits for it."""
         state = self._state
         try:
-            message = self._read(package, large).as_reply()
+            # What brought it home is taken out before the others are counted.
+            message = self._checked(self._read(package, large).as_reply())
             address = message.reply_address or self._oldest_request()
             if not address:
                 return
@@ -201,13 +202,13 @@ class EventMeshPublishing:
         return forms.form_named(package.protocol_type)
 
     def _read(self, package: Package, large: JsonSplitter | None) -> ReceivedMessage:
-        state, limits = self._state, self._state.context.limits
-        form = self._form(package)
-        message = forms.read(form, large or package.body)
-        message.check(
-            headers_max=limits.headers_max - _ADDED_HEADERS, header_value_units_max=limits.header_value_units_max
-        )
-        state.form = form
+        return forms.read(self._form(package), large or package.body)
+
+    def _checked(self, message: ReceivedMessage, added: int = 0) -> ReceivedMessage:
+        """Raises InvalidMessage, InvalidQueueName. `added`: headers that the session itself adds."""
+        limits = self._state.context.limits
+        message.check(headers_max=limits.headers_max - added, header_value_units_max=limits.header_value_units_max)
+        self._state.form = message.form
         return message
 
     def _check_pace(self) -> None:

@@ -4,7 +4,8 @@ Each push has a number, which its acknowledgement repeats. Pushes that are neith
 are forgotten in the order in which they were sent.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import orjson
@@ -116,12 +117,19 @@ class EventMeshPushes:
     def _extend_later_ones(self) -> None:
         """A client takes one message after the other: while it acknowledges, those behind have not been begun."""
         self._extended_at = self._state.now
-        later: dict[int, list[int]] = {}
-        for number, pending in self._pending.items():
-            if number > self._newest_ack:
-                later.setdefault(pending.consumer, []).append(pending.sequence)
-        for consumer, sequences in later.items():
+        for consumer, sequences in _by_consumer(self._behind()).items():
             self._state.ask(Extend(self._state.session, None, consumer, _runs(sequences)))
+
+    def _behind(self) -> Iterator[_Pending]:
+        """The newest acknowledgement, in the order in which they were sent."""
+        return (pending for number, pending in self._pending.items() if number > self._newest_ack)
+
+    def unbegun(self) -> list[Settle]:
+        """See `vibemq.protocols.session.Session`."""
+        # It may have begun the first one, and that may have been its end.
+        waiting = _by_consumer(islice(self._behind(), 1, None))
+        release, session = Settlement.RELEASE, self._state.session
+        return [Settle(session, None, consumer, release, _runs(found)) for consumer, found in waiting.items()]
 
     def oldest_request(self) -> str:
         """The address of the request that the client is at, if it is at one: Java replies before it acknowledges."""
@@ -307,6 +315,14 @@ def _service_digit(topic: str) -> str:
     if len(parts) != 5 or parts[1] not in ("s", "e") or len(parts[2]) < 4 or not parts[2].isdigit():
         return ""
     return parts[2][3]
+
+
+def _by_consumer(pushes: Iterable[_Pending]) -> dict[int, list[int]]:
+    """Their sequences."""
+    found: dict[int, list[int]] = {}
+    for pending in pushes:
+        found.setdefault(pending.consumer, []).append(pending.sequence)
+    return found
 
 
 def _runs(sequences: list[int]) -> list[Run]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vibemq.errors import AuthRequired, InvalidMessage, NotAuthenticated, RemoteProtocolError, VibeMQError
+from vibemq.model.commands import Settle
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply, Responded
 from vibemq.model.stored import Slice
 from vibemq.protocols.base_session import BaseSession, LargeProgress
@@ -398,6 +399,9 @@ class EventMeshSession(BaseSession[EventMeshState]):
     def has_left(self) -> bool:
         """Some close with a reset, where something that was pushed before has not been read."""
         return self._state.leaving
+
+    def unbegun(self) -> list[Settle]:
+        return self._pushes.unbegun()
 
     def let_go(self) -> Iterator[None]:
         # A client with very many topics, or unacknowledged messages, is not freed in one turn of the loop.

@@ -327,6 +327,13 @@ def test_the_way_home_is_taken_out_of_a_reply() -> None:
         assert dict(reply.headers)[names.TOPIC] == reply.topic
 
 
+def test_what_the_c_client_needs_for_a_reply_is_taken_out_too() -> None:
+    for added, left in (("vibemq", {}), ("mine", {"REPLY_TO": "mine"})):
+        properties = {"REPLY_TO": added, "correlation99id": "address"}
+        reply = read_message(json.dumps({"topic": "t", "properties": properties, "body": "b"})).as_reply()
+        assert {name: value for name, value in reply.headers if not name.startswith("eventmesh-")} == left
+
+
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 VALUES = st.one_of(TEXT, st.integers(-(2**53), 2**53), st.booleans(), st.none())
 

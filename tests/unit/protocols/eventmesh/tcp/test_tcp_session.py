@@ -13,6 +13,7 @@ from vibemq.model.commands import (
     DescribeQueue,
     Extend,
     Publish,
+    Respond,
     SetCapacity,
     Settle,
     Settlement,
@@ -20,7 +21,7 @@ from vibemq.model.commands import (
     Unsubscribe,
 )
 from vibemq.model.effects import ConsumerEnded, Deliver, Published, Reply, Responded, Subscribed
-from vibemq.model.rows import Rows, pack_row
+from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh import EventMeshSession, EventMeshSettings
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect, EventMeshFrameReader, FrameLimits, encode_frame
@@ -436,6 +437,19 @@ def test_what_waits_behind_an_acknowledged_message_is_extended() -> None:
     assert len(talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "3"))) == 1, "not at each of them"
 
 
+def test_what_a_lost_client_cannot_have_begun_goes_back_unharmed() -> None:
+    talking = talk()
+    here, there = subscribed(talking), subscribed(talking, "other")
+    deliver(talking, here, 5, 6, 7)
+    deliver(talking, there, 9)
+    there_too = Settle(SESSION, None, there, Settlement.RELEASE, [(9, 9)])
+    assert talking.session.unbegun() == [Settle(SESSION, None, here, Settlement.RELEASE, [(6, 7)]), there_too]
+    talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "2"))
+    assert talking.session.unbegun() == [there_too], "it has passed over 5, and may have begun 7"
+    talking.hear(frame("ASYNC_MESSAGE_TO_CLIENT_ACK", None, "3"))
+    assert talking.session.unbegun() == []
+
+
 def test_after_goodbye_deliveries_go_back_and_the_end_is_clean() -> None:
     talking = talk()
     consumer = subscribed(talking)
@@ -573,6 +587,23 @@ def test_a_reply_that_cannot_be_written_is_told_as_the_answer_of_the_request() -
     (answer,) = answers(talking)
     assert (answer["cmd"], answer["code"], answer["seq"]) == ("RESPONSE_TO_CLIENT", 1, "5")
     assert "nests too deeply" in answer["desc"]
+
+
+def test_a_request_with_as_many_properties_as_there_may_be_can_be_answered_with_the_same() -> None:
+    """Java handlers mostly return the message that they were given, changed."""
+    talking = talk()
+    properties = {f"x{number}": "x" for number in range(context().limits.headers_max - 4)}
+    asking = frame("REQUEST_TO_SERVER", {"topic": "q", "body": "b", "properties": properties}, "5")
+    (asked,) = [each for each in talking.hear(asking) if isinstance(each, Publish)]
+    consumer = subscribed(talking)
+    answers(talking)
+    talking.session.deliver(Deliver(SESSION, consumer, "q", 1, 0, [(1, 1)]), [Slice(1, NOW, asked.rows)])
+    (pushed,) = answers(talking)
+    (reply,) = talking.hear(frame("RESPONSE_TO_SERVER", orjson.loads(pushed["body"]), "6"))
+    assert isinstance(reply, Respond)
+    assert asked.requester is not None
+    assert reply.address == asked.requester.address
+    assert properties.items() <= RowView(reply.rows[0]).headers.items()
 
 
 def test_a_message_whose_json_no_client_reads_becomes_a_dead_letter() -> None:

@@ -79,8 +79,8 @@ class PushGroup:
         self._goes_on = False
         """In another turn of the loop."""
         self._ended = False
-        self._paused = False
-        """No URL can be called for now, and nothing is handed out."""
+        self._paused_until = 0
+        """No URL can be called before this instant, and nothing is handed out; 0: at least one can."""
 
     @property
     def _now(self) -> int:
@@ -89,7 +89,11 @@ class PushGroup:
 
     def add(self, url: str, *, sync: bool) -> None:
         self.lanes.add(url).sync = sync
-        self.go_on()
+        if self._paused_until and self.lanes.has_awake(self._now):
+            # A new URL does not wait for those that rest.
+            self._resume(self._paused_until)
+        else:
+            self.go_on()
 
     def remove(self, url: str) -> None:
         """What is under way to it is still waited for."""
@@ -137,7 +141,7 @@ class PushGroup:
         self._line_bytes -= len(message.row)
         if self._full and self._line_has_room(2):
             self._full = False
-            if not self._paused:
+            if not self._paused_until:
                 self._allow(WINDOW_MESSAGES, WINDOW_BYTES)
         return message
 
@@ -186,18 +190,19 @@ class PushGroup:
     def _pause(self) -> None:
         """What waits goes back to the queue, and comes again in its order."""
         session = self.session
-        if self._paused or not self.lanes:
+        if self._paused_until or not self.lanes:
             return
-        self._paused = True
+        until = self._paused_until = self.lanes.next_awake_at() + 1
         self._allow(0, 0)
         if not self._keeps:
             self._give_back()
-        session.call_at(self.lanes.next_awake_at() + 1, self._resume)
+        session.call_at(until, partial(self._resume, until))
 
-    def _resume(self) -> None:
-        if self._ended or not self._paused:
+    def _resume(self, until: int) -> None:
+        """`until`: of the pause that ends; another one goes on."""
+        if self._ended or self._paused_until != until:
             return
-        self._paused = False
+        self._paused_until = 0
         if not self._full:
             self._allow(WINDOW_MESSAGES, WINDOW_BYTES)
         self.go_on()

@@ -26,6 +26,7 @@ from vibemq.protocols.eventmesh.http.push.registry import (
     KeptSubscription,
     SubscriptionKey,
     SubscriptionRegistry,
+    told_after,
 )
 from vibemq.protocols.eventmesh.http.push.slots import PushSlots
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
@@ -194,7 +195,10 @@ class SubscriptionHub:
         """What nobody has subscribed is unsubscribed already."""
 
         def begin(topic: str, told: Done) -> None:
-            self._end(_key_of(principal, group, topic, url), told)
+            ending = self._known.ended_with(_key_of(principal, group, topic, url), principal)
+            each_told = told_after(len(ending), told)
+            for key in ending:
+                self._end(key, each_told)
 
         self._exchanges.begin(HubExchange(dict.fromkeys(topics), begin, done))
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vibemq.protocols.eventmesh.http.push.registry import GroupKey, KeptSubscription, SubscriptionKey
 from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK, Steps
@@ -18,6 +19,8 @@ class KnownSubscriptions:
         self._by_key: dict[SubscriptionKey, KeptSubscription] = {}
         self._by_group: dict[GroupKey, dict[SubscriptionKey, KeptSubscription]] = {}
         self._by_user = Counter[str]()
+        self._by_tokens: dict[SubscriptionKey, dict[SubscriptionKey, None]] = {}
+        """Those that were made with access tokens, by their keys without these."""
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -44,6 +47,8 @@ class KnownSubscriptions:
             self._by_user[kept.key.user] += 1
         self._by_key[kept.key] = kept
         self._by_group.setdefault(kept.key.of_group, {})[kept.key] = kept
+        if kept.key.token_id:
+            self._by_tokens.setdefault(_without_token(kept.key), {})[kept.key] = None
 
     def remove(self, key: SubscriptionKey) -> bool:
         """Whether it was there."""
@@ -56,7 +61,19 @@ class KnownSubscriptions:
         del others[key]
         if not others:
             del self._by_group[key.of_group]
+        if key.token_id:
+            alike = self._by_tokens[_without_token(key)]
+            del alike[key]
+            if not alike:
+                del self._by_tokens[_without_token(key)]
         return True
+
+    def ended_with(self, key: SubscriptionKey, principal: Principal) -> list[SubscriptionKey]:
+        """Those that end when the principal unsubscribes this one: whoever has the user's own login ends also what was
+        subscribed with an access token, which may not be there any more."""
+        if principal.token_id or principal.rules is not None:
+            return [key]
+        return [key, *self._by_tokens.get(key, ())]
 
     def of_group(self, group_key: GroupKey) -> list[KeptSubscription]:
         return list(self._by_group.get(group_key, {}).values())
@@ -75,3 +92,7 @@ class KnownSubscriptions:
             if number % LOOKED_AT_ONCE == 0:
                 yield STEP_WORK
         return list(mine)
+
+
+def _without_token(key: SubscriptionKey) -> SubscriptionKey:
+    return replace(key, token_id="")

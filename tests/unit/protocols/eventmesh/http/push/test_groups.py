@@ -173,3 +173,30 @@ def test_a_url_rests_from_the_end_of_the_push_that_it_has_not_answered() -> None
     pushing.session.tick(pushing.now + REST_MS + 1)
     [awake] = pushing.asked(SetCapacity)
     assert awake.capacity_messages == WINDOW_MESSAGES
+
+
+def test_a_new_url_does_not_wait_for_those_that_rest() -> None:
+    pushing = Pushing(ONE)
+    pushing.deliver(b'"1"', b'"2"')
+    pushing.answer(ONE, OutboundError("no answer"))
+    assert [asked.capacity_messages for asked in pushing.asked(SetCapacity)] == [0]
+    pushing.group.add(OTHER, sync=False)
+    assert [asked.capacity_messages for asked in pushing.asked(SetCapacity)] == [WINDOW_MESSAGES]
+    pushing.redeliver(Slice(2, 0, Rows.of([pack_row("m2", b'"2"')])), [(2, 2)])
+    assert "2" in pushing.pushed(OTHER)
+
+
+def test_the_end_of_a_pause_that_is_over_ends_no_other() -> None:
+    pushing = Pushing(ONE)
+    pushing.deliver(b'"1"', b'"2"')
+    pushing.answer(ONE, OutboundError("no answer"))
+    pushing.group.add(OTHER, sync=False)
+    pushing.group.remove(ONE)
+    pushing.now += 1_000
+    pushing.deliver(b'"3"', b'"4"')
+    pushing.answer(OTHER, OutboundError("no answer"))
+    pushing.asked(SetCapacity)
+    pushing.session.tick(NOW + REST_MS + 1)
+    assert not pushing.asked(SetCapacity), "the URL that is left rests for longer"
+    pushing.session.tick(pushing.now + REST_MS + 1)
+    assert [asked.capacity_messages for asked in pushing.asked(SetCapacity)] == [WINDOW_MESSAGES]

@@ -265,3 +265,32 @@ def test_who_was_told_that_it_is_subscribed_is_served_although_another_one_of_it
     room.sessions[0].tick(room.sessions[0].now + AGAIN_MS)
     room.go_on()
     assert [lane.url for lane in consumers._groups[group_key].lanes] == [URL]
+
+
+def test_the_own_login_of_a_user_ends_what_was_subscribed_with_its_access_tokens() -> None:
+    """A token that was revoked or has expired can end nothing any more."""
+    room = HubRoom()
+    mine, first, second = ANN, replace(ANN, token_id="first"), replace(ANN, token_id="second")
+    for login in (mine, first, second):
+        room.principal = login
+        room.subscribe("t")
+        room.go_on()
+    assert room.heard == [None] * 3
+    room.principal = first
+    room.unsubscribe("t")
+    room.go_on()
+    assert _tokens(room) == {"", "second"}
+    room.principal = replace(mine, rules=())
+    room.unsubscribe("t")
+    room.go_on()
+    assert _tokens(room) == {"second"}
+    room.principal = mine
+    room.unsubscribe("t")
+    room.go_on()
+    assert _tokens(room) == set()
+    assert not room.hub._known._by_tokens
+
+
+def _tokens(room: HubRoom) -> set[str]:
+    """With which something is subscribed."""
+    return {kept.key.token_id for kept in room.hub._known}
