@@ -47,7 +47,8 @@ def _span(client: BrokerClient, settings: SourceOptions, queue: str) -> OffsetRa
         end = min(_end(client, settings, queue, tail), tail)
     except Refused as error:
         raise explained(error, queue, settings.group) from None
-    if first < head:
+    # What a group has no more of is told when it is read: below the head is also what it has given up, or let expire.
+    if first < head and not group:
         what = f"queue {queue!r} keeps messages from {head} on; the read begins at {first}"
         if settings.fail_on_data_loss:
             raise DataLoss(f"{what}. {GO_ON}")
