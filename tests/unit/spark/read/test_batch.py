@@ -153,6 +153,19 @@ def test_a_pattern(broker: BrokerProcess, mq: Any, queue: str, publish: Publish)
     assert read(broker, queuePattern=f"{queue}.nothing*") == []
 
 
+@pytest.mark.parametrize("dead", ["false", "true"])
+def test_a_queue_of_a_pattern_that_goes_before_its_range_is_known_is_left_out(
+    broker: BrokerProcess, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch, dead: str
+) -> None:
+    """Like one that went before the pattern was looked up."""
+    publish(queue, 0, 2)
+    monkeypatch.setattr(BrokerClient, "list_queues", lambda client, prefix: [queue, f"{queue}.gone"])
+    wanted = [] if dead == "true" else [0, 1]
+    assert numbers(read(broker, queuePattern=f"{queue}*", deadLetters=dead)) == wanted
+    with pytest.raises(Refused, match="does not exist"):
+        read(broker, queues=f"{queue},{queue}.gone", deadLetters=dead)
+
+
 def test_what_is_no_longer_kept(
     broker: BrokerProcess, mq: Any, queue: str, publish: Publish, capfd: pytest.CaptureFixture[str]
 ) -> None:
