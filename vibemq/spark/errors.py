@@ -131,7 +131,9 @@ def _advice(error: Refused, queue: str, group: str) -> str:
         case "GROUP_EXPIRED":
             return (
                 f"group {group!r} of queue {queue!r} has expired: it lagged more than its limit, and messages are gone."
-                f" Move it with `{seek_command(queue, group)}`, or use another group with a new checkpoint."
+                f" Move it with `{seek_command(queue, group)}`, and begin with a new checkpoint and an output that is"
+                " new, or set failOnDataLoss=false to go on with this checkpoint behind what is gone. Or use another"
+                " group with a new checkpoint."
             )
         case "WRONG_INCARNATION" if not group:
             return (
@@ -150,8 +152,8 @@ def _advice(error: Refused, queue: str, group: str) -> str:
             )
         case "OFFSET_GONE":
             return (
-                f"the requested range has been acknowledged already by group {group!r} of queue {queue!r}:"
-                " the checkpoint is older than the cursor by more than the group's hold."
+                f"the requested range has been acknowledged already by group {group!r} of queue {queue!r}, or the group"
+                " was moved past it: the checkpoint is older than the cursor by more than the group's hold."
                 " Use the newest checkpoint, or begin with a new one, and with the newCheckpoint=replay:… or"
                 " =continue:… that the query then prints"
                 " (read first what your sink then does: docs/howto/spark/run.md#without-a-checkpoint)."

@@ -25,6 +25,7 @@ TOML = "\n".join(
         user("writer", queues("orders", "publish")),
         user("once", queues("orders", "publish"), transactions("*")),
         user("nightly", queues("orders", "publish"), transactions("nightly*")),
+        user("whole", queues("orders", "publish"), transactions("batch-*")),
         user("reader", queues("orders", "subscribe")),
         user("colleague", queues("orders", "subscribe")),
         user("mortician", queues("orders", "inspect")),
@@ -57,17 +58,18 @@ def test_writers(broker: BrokerProcess) -> None:
     write(broker, 1, "writer")
     write(broker, 2, "once", atomic="true")
     write(broker, 3, "nightly", exactlyOnce="true", txnAppId="nightly", txnVersion=1)
+    write(broker, 6, "whole", atomic="true")
     for name in ("writer", "nightly"):
         with pytest.raises(Refused, match=r"NOT_AUTHORIZED.*transact|transact.*NOT_AUTHORIZED"):
             write(broker, 4, name, atomic="true")
     with pytest.raises(Refused, match="NOT_AUTHORIZED"):
         write(broker, 5, "reader")
     rights = {"queue": "orders", "username": "reader", "passwordEnv": "SPARK_PW"}
-    assert sorted(int(row["body"]) for row in read(broker, **rights)) == [1, 2, 3]
+    assert sorted(int(row["body"]) for row in read(broker, **rights)) == [1, 2, 3, 6]
     query = Query(broker, **rights)
     start = query.live.initialOffset()
     end, numbers = query.batch(start)
-    assert sorted(numbers) == [1, 2, 3]
+    assert sorted(numbers) == [1, 2, 3, 6]
     query.live.commit(end)
 
 

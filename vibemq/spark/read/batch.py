@@ -12,7 +12,7 @@ from vibemq.spark.errors import GO_ON, DataLoss, OptionError, Refused, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import notice, read_task
 from vibemq.spark.read.offsets import OffsetRange
-from vibemq.spark.read.planning import ask_splits, dead_partitions, partitions, queues_of
+from vibemq.spark.read.planning import ask_splits, dead_partitions, is_left_out, partitions, queues_of
 from vibemq.spark.values import Start
 
 
@@ -32,22 +32,26 @@ class BatchReader(DataSourceReader):
                 return [task for queue in queues for task in dead_partitions(client, settings, queue)]
             _check_named(settings.starting_offsets, queues)
             _check_named(settings.ending_offsets, queues)
-            spans = [_span(client, settings, queue) for queue in queues]
-            return partitions(client, settings, ask_splits(client, settings, [s for s in spans if s.first < s.end]))
+            spans = [span for queue in queues if (span := _span(client, settings, queue)) and span.first < span.end]
+            return partitions(client, settings, ask_splits(client, settings, spans))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_task(partition.value, self._settings, self._schema)
 
 
-def _span(client: BrokerClient, settings: SourceOptions, queue: str) -> OffsetRange:
+def _span(client: BrokerClient, settings: SourceOptions, queue: str) -> OffsetRange | None:
+    """None when the queue has gone since the pattern was looked up."""
     try:
         now = client.call("group.offsets", queue, {})
         head, tail = int(now["head"]), int(now["tail"])
         first, group = _first(client, settings, queue, head, tail)
         end = min(_end(client, settings, queue, tail), tail)
     except Refused as error:
+        if is_left_out(error, settings):
+            return None
         raise explained(error, queue, settings.group) from None
-    if first < head:
+    # What a group has no more of is told when it is read: below the head is also what it has given up, or let expire.
+    if first < head and not group:
         what = f"queue {queue!r} keeps messages from {head} on; the read begins at {first}"
         if settings.fail_on_data_loss:
             raise DataLoss(f"{what}. {GO_ON}")

@@ -63,7 +63,7 @@ def check_queues(positions: Iterable[str], asked: Iterable[str]) -> None:
     if strange:
         raise OptionError(
             f"this is a checkpoint of other queues: it knows {', '.join(strange)}, which the query does not read."
-            " Start with a new checkpoint (see newCheckpoint)."
+            " Correct the option queue, queues or queuePattern, or start with a new checkpoint (see newCheckpoint)."
         )
 
 

@@ -34,6 +34,11 @@ def queues_of(client: BrokerClient, settings: SourceOptions) -> tuple[str, ...]:
     return tuple(name for name in names if fnmatch.fnmatchcase(name, pattern) and not name.startswith(OWN_QUEUE_PREFIX))
 
 
+def is_left_out(error: Refused, settings: SourceOptions) -> bool:
+    """Of a batch read: whether the queue has gone since the pattern was looked up, before its range was known."""
+    return bool(settings.queue_pattern) and error.code == "QUEUE_NOT_FOUND"
+
+
 def ask_splits(client: BrokerClient, settings: SourceOptions, spans: Sequence[OffsetRange]) -> list[AskedSplit]:
     """All queues at once; what `partitions` takes."""
     share = max(1, len(spans))
@@ -116,6 +121,8 @@ def dead_partitions(client: BrokerClient, settings: SourceOptions, queue: str) -
     try:
         range_now = client.call("dead.offsets", queue, {})
     except Refused as error:
+        if is_left_out(error, settings):
+            return []
         raise explained(error, queue) from None
     head, tail, count = int(range_now["head"]), int(range_now["tail"]), int(range_now["count"])
     if head >= tail:

@@ -203,16 +203,22 @@ class QueryPlans:
             Refused: how the batch was cut that begins there is forgotten, or the position is another query's.
         """
         keeper = self.keeper(start)
-        is_planned = self.find(start) is not None
+        # Of a group that knows nothing the broker could only say that what lies below it is gone.
+        is_planned = self._knows_batches(keeper) and self.find(start) is not None
         for queue, position in sorted(start.items()):
             if not (is_planned and queue == keeper):
                 self._check_stands(queue, position)
+
+    def _knows_batches(self, queue: str) -> bool:
+        """Whether the group of the queue has acknowledged or planned anything since it was made or sought."""
+        cursor = self._cursors.get(queue)
+        return cursor is not None and (cursor.moved or cursor.plans > 0)
 
     def _check_stands(self, queue: str, position: QueuePosition) -> None:
         cursor, at = self._cursors.get(queue), position.sequence
         if cursor is None or cursor.incarnation != position.incarnation:
             return
-        if cursor.moved or cursor.plans or cursor.committed == at:
+        if self._knows_batches(queue) or cursor.committed == at:
             return
         what = (
             f"group {self._settings.group!r} of queue {cursor.queue!r} stands at {cursor.committed}, the checkpoint at"

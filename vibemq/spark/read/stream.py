@@ -13,6 +13,7 @@ would never be acknowledged: hence the acknowledgement of `start`.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -130,8 +131,9 @@ class _Live:
         if self._looked_at is None or (self._settings.queue_pattern and now - self._looked_at > DISCOVERY_S):
             self._queues = queues_of(self._client, self._settings)
             self._looked_at = now
-        if not self._settings.queue_pattern:
-            check_queues(known, self._queues)
+        pattern = self._settings.queue_pattern
+        # A queue of the pattern that is gone stays in the offset.
+        check_queues(known, (queue for queue in known if fnmatchcase(queue, pattern)) if pattern else self._queues)
         return self._queues
 
     def _despite_deletions(self, known: Positions, poll: Callable[[], _Found]) -> _Found:

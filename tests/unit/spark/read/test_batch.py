@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import running
-from tests.unit.spark.hand import Query, copied, options_of, publish_at_three_instants, read
+from tests.unit.spark.hand import Query, copied, facts, options_of, publish_at_three_instants, read
 from vibemq.spark.connection import pool
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, OptionError, Refused, SourceError, Unreachable
@@ -105,6 +105,32 @@ def test_a_group_that_goes_on_between_planning_and_reading(
     assert [row["seq"] for batch in careless.reader(source.schema()).read(task) for row in batch.to_pylist()] == [3, 4]
 
 
+def test_what_a_group_has_given_up_is_not_lost_to_a_batch_read(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    """Nobody needs the first messages any more, so the queue begins behind them, and the group before them."""
+    name = f"{queue}.settled"
+    mq.create_queue(name, mode="fan_out_with_ack")
+    Query(broker, queue=name).live.initialOffset()
+    publish(name, 0, 4)
+    mq.admin("group.quarantine", queue=name, group="etl", runs=[[1, 2]])
+    assert facts(broker, name)["committed"] == 1
+    assert numbers(read(broker, queue=name, group="etl")) == [2, 3]
+
+
+def test_what_was_purged_is_lost_to_a_batch_read_of_a_group(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Query(broker, queue=queue).live.initialOffset()
+    publish(queue, 0, 2)
+    mq.purge_queue(queue)
+    publish(queue, 2, 4)
+    with pytest.raises(DataLoss, match=r"2 messages are gone before they were read \(sequences 1-2\)"):
+        read(broker, queue=queue, group="etl")
+    assert numbers(read(broker, queue=queue, group="etl", failOnDataLoss="false")) == [2, 3]
+    assert "2 messages are gone before they were read" in capfd.readouterr().err
+
+
 def test_a_frame_is_the_piece_of_a_fetch(broker: BrokerProcess, queue: str, publish: Publish) -> None:
     publish(queue, 0, 3000, size=1000)
     for fetch in ("20k", "1m"):
@@ -125,6 +151,19 @@ def test_a_pattern(broker: BrokerProcess, mq: Any, queue: str, publish: Publish)
     rows = read(broker, queuePattern=f"{queue}*")
     assert [(row["queue"], row["seq"]) for row in rows] == [(queue, 1), (queue, 2), (f"{queue}.b", 1)]
     assert read(broker, queuePattern=f"{queue}.nothing*") == []
+
+
+@pytest.mark.parametrize("dead", ["false", "true"])
+def test_a_queue_of_a_pattern_that_goes_before_its_range_is_known_is_left_out(
+    broker: BrokerProcess, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch, dead: str
+) -> None:
+    """Like one that went before the pattern was looked up."""
+    publish(queue, 0, 2)
+    monkeypatch.setattr(BrokerClient, "list_queues", lambda client, prefix: [queue, f"{queue}.gone"])
+    wanted = [] if dead == "true" else [0, 1]
+    assert numbers(read(broker, queuePattern=f"{queue}*", deadLetters=dead)) == wanted
+    with pytest.raises(Refused, match="does not exist"):
+        read(broker, queues=f"{queue},{queue}.gone", deadLetters=dead)
 
 
 def test_what_is_no_longer_kept(

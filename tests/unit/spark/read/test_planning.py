@@ -200,6 +200,20 @@ def test_a_checkpoint_of_other_queues_is_refused(broker: BrokerProcess, mq: Any,
         Query(broker, queue=f"{queue}.b").latest(start)
 
 
+def test_a_pattern_that_does_not_match_a_queue_of_the_checkpoint_is_refused(
+    broker: BrokerProcess, mq: Any, queue: str
+) -> None:
+    """Its queue was read on, whatever the pattern."""
+    mq.create_queue(f"{queue}.b", retention="log")
+    query = Query(broker, queuePattern=f"{queue}*")
+    end, _ = query.batch(query.live.initialOffset())
+    with pytest.raises(OptionError, match=f"checkpoint of other queues: it knows {queue},.*queuePattern"):
+        Query(broker, queuePattern=f"{queue}.*").latest(end)
+    with pytest.raises(OptionError, match="checkpoint of other queues"):
+        Query(broker, queuePattern=f"{queue}.*").live.partitions(end, end)
+    assert Query(broker, queuePattern=f"{queue}**").latest(end) == end, "another pattern of the same queues"
+
+
 def test_more_queues_than_the_broker_keeps_a_position_of() -> None:
     positions = {f"tenant-{number:023}": QueuePosition("0" * 32, 123_456) for number in range(3_000)}
     assert text_to_keep(positions) == text_of(positions)

@@ -36,6 +36,22 @@ def test_a_group_that_was_sought_does_not_follow_the_checkpoint(
     assert Query(broker, queue=queue).batch(done[-1][1])[1] == [6, 7, 8]
 
 
+def test_a_group_that_was_sought_past_the_checkpoint_is_told_as_one(
+    broker: BrokerProcess, queue: str, publish: Publish
+) -> None:
+    """An operator skips messages; nobody has acknowledged them."""
+    publish(queue, 0, 9)
+    query = Query(broker, queue=queue, maxMessagesPerTrigger=3)
+    ((_, end, _),) = batches(query, query.live.initialOffset(), 1)
+    seek = {"group": "etl", "start": "sequence:8"}
+    BrokerClient(parse(options_of(broker))).call("group.seek", queue, seek)
+    with pytest.raises(DataLoss, match=r"stands at 8, the checkpoint at 4: an operator has moved the group"):
+        Query(broker, queue=queue).latest(end)
+    careless = Query(broker, queue=queue, failOnDataLoss="false")
+    behind, numbers = careless.batch(end)
+    assert (numbers, careless.batch(behind)[1]) == ([], [7, 8])
+
+
 def test_a_checkpoint_of_a_deleted_group_is_refused(broker: BrokerProcess, queue: str, publish: Publish) -> None:
     """Nobody held messages for it, and how its batches were cut is forgotten."""
     publish(queue, 0, 10)
