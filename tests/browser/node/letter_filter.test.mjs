@@ -71,6 +71,12 @@ test("the command line has an option for every part", () => {
   assert.equal(given.length, Object.keys(FULL).length);
 });
 
+test("a long run of ids makes no long query, and other bounds hold beside it", () => {
+  assert.deepEqual(queryOfFilter({ queue: "a", ids: "1-9999" }), [["queue", "a"], ["from_id", "1"], ["to_id", "9999"]]);
+  assert.deepEqual(queryOfFilter({ ids: "20-29", from_id: 25 }), [["from_id", "25"], ["to_id", "29"]]);
+  assert.deepEqual(queryOfFilter({ ids: "20-29", from_id: 1, to_id: 22 }), [["from_id", "20"], ["to_id", "22"]]);
+});
+
 test("a query of the API has no runs of ids", () => {
   assert.deepEqual(queryOfFilter({ queue: "a", ids: "17,20-22" }), [["queue", "a"], ["ids", "17,20,21,22"]]);
 });

@@ -292,13 +292,18 @@ function Tail({ queue }) {
       waiting.current.push(...told.messages);
       if (told.skipped) setSkipped((before) => before + told.skipped);
     };
+    const again = (ms) => !leaving.signal.aborted && setTimeout(() => setAttempt((before) => before + 1), ms + Math.random() * 1000);
+    const onOpen = () => {
+      setProblem(null);
+      setOpen(true);
+    };
     const follow = async () => {
       try {
-        setProblem(null);
-        await readEvents(path`queues/${queue}/tail`, {}, { signal: leaving.signal, onEvent, onOpen: () => setOpen(true) });
-        if (!leaving.signal.aborted) setTimeout(() => setAttempt((before) => before + 1), 1000 + Math.random() * 1000);
+        await readEvents(path`queues/${queue}/tail`, {}, { signal: leaving.signal, onEvent, onOpen });
+        again(1000);
       } catch (found) {
         if (found.name !== "AbortError") setProblem(found);
+        if (found.isPassing) again(Math.max(1000, found.retryAfterS * 1000));
       }
       setOpen(false);
     };

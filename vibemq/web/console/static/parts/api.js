@@ -6,6 +6,10 @@ import { matches } from "../pure/patterns.js";
 export const BASE = new URL("../api/v1/", document.baseURI);
 const TRIES = 3;
 const KEPT_ANSWERS = 50;
+/** What the broker has not answered by then it does not answer: it needs at most 30 seconds for what is read. */
+const LATE_MS = 60_000;
+/** What proxies answer for a broker that they do not reach. */
+const PROXY_STATUSES = new Set([502, 503, 504]);
 
 /** Since when the API has not been reached (ms since 1970); 0: it answers. */
 export const lostSince = signal(0);
@@ -20,6 +24,11 @@ export class Problem extends Error {
     this.errors = told.errors ?? [];
     this.told = told;
     this.retryAfterS = retryAfterS;
+  }
+
+  /** Whether the same request may be answered in a moment. */
+  get isPassing() {
+    return [0, 429, 503].includes(this.status) || this.code === "IDEMPOTENCY_BUSY";
   }
 }
 
@@ -55,28 +64,34 @@ export async function call(method, path, options = {}) {
   for (let attempt = 1; ; attempt += 1) {
     const isLast = attempt >= TRIES || !mayRetry;
     try {
-      const response = await fetch(url, { method, headers, body, signal: options.signal, credentials: "same-origin" });
-      lostSince.value = 0;
+      const response = await fetch(url, { method, headers, body, signal: signalOf(method, options.signal), credentials: "same-origin" });
       options.onAnswer?.(response);
-      return await valueIn(response, url.href, kept);
+      const value = await valueIn(response, url.href, kept);
+      lostSince.value = 0;
+      return value;
     } catch (error) {
       if (error.name === "AbortError") throw error;
       const problem = error instanceof Problem ? error : unreached();
+      lostSince.value = problem.status === 0 ? lostSince.value || Date.now() : 0;
       if (problem.status === 401 && !options.atLogin) leaveForLogin();
-      const isPassing = problem.status === 0 || problem.status === 429 || problem.status === 503;
-      if (isLast || !isPassing) throw problem;
+      if (isLast || !problem.isPassing) throw problem;
       await pause(Math.max(problem.retryAfterS * 1000, 300 * 2 ** attempt * (0.5 + Math.random())), options.signal);
     }
   }
 }
 
+/** Only what reads has an end: a backup takes as long as it takes. */
+function signalOf(method, leaving) {
+  return method === "GET" ? AbortSignal.any([AbortSignal.timeout(LATE_MS), ...(leaving ? [leaving] : [])]) : leaving;
+}
+
 async function valueIn(response, href, kept) {
   if (response.status === 304 && kept) return kept.value;
   const text = await response.text();
+  if (!response.ok) throw problemOf(response, text);
   const value = parsed(text);
-  if (!response.ok) {
-    const told = value !== null && typeof value === "object" ? value : { detail: text.slice(0, 500) };
-    throw new Problem(response.status, told, { retryAfterS: Number(response.headers.get("retry-after")) || 0 });
+  if (value === undefined) {
+    throw new Problem(response.status, { detail: "What has answered is not the broker, but something before it, perhaps a proxy that asks for a login. Load the page again." });
   }
   const etag = response.headers.get("etag");
   answers.delete(href);
@@ -87,18 +102,26 @@ async function valueIn(response, href, kept) {
   return value;
 }
 
+/** What the API has refused, or what a proxy says in its place: the broker has every refusal as JSON, or says when to come again. */
+export function problemOf(response, text) {
+  const value = parsed(text);
+  const isTold = value !== null && typeof value === "object";
+  const retryAfterS = Number(response.headers.get("retry-after")) || 0;
+  if (!isTold && !retryAfterS && PROXY_STATUSES.has(response.status)) return unreached();
+  const isPage = /html/.test(response.headers.get("content-type") ?? "");
+  return new Problem(response.status, isTold ? value : { detail: isPage ? "" : text.slice(0, 500) }, { retryAfterS });
+}
+
+/** The value of a JSON text; null of none, undefined of any other text. */
 function parsed(text) {
   try {
     return text ? JSON.parse(text) : null;
   } catch {
-    return null;
+    return undefined;
   }
 }
 
-function unreached() {
-  if (!lostSince.value) lostSince.value = Date.now();
-  return new Problem(0, { detail: "The broker cannot be reached. This page tries again by itself." });
-}
+export const unreached = () => new Problem(0, { detail: "The broker cannot be reached. This page tries again by itself." });
 
 /** Numbers of 128 bits; `crypto.randomUUID` is missing on plain http. */
 export function newKey() {
@@ -115,12 +138,15 @@ function pause(ms, signalled) {
   });
 }
 
+/** What somebody is typing is not thrown away. */
+const isFilling = () => document.querySelector("dialog[open] form") !== null;
+
 let isLeaving = false;
 
 /** To the log-in page, which comes back to where one was. */
 export function leaveForLogin() {
-  // What somebody is typing is not thrown away: the form says that the session has ended.
-  if (isLeaving || document.querySelector("dialog[open] form")) return;
+  // A form says that the session has ended.
+  if (isLeaving || isFilling()) return;
   isLeaving = true;
   const here = location.pathname.split("/").at(-1) + location.search;
   location.replace(`./login${queryText({ then: here })}`);
@@ -141,6 +167,20 @@ export async function loadSession() {
   } catch (problem) {
     sessionProblem.value = problem;
   }
+}
+
+/** Rights change, and in another tab somebody else may have logged in, whose cookie this one sends then. */
+export async function lookWhoIsHere() {
+  const before = session.value;
+  if (before === null || document.visibilityState !== "visible") return;
+  const found = await get("session").catch(() => before);
+  if ((found.user === before.user && found.token === before.token) || isFilling()) {
+    session.value = found;
+    return;
+  }
+  // What the one before was shown is not for this one.
+  sessionStorage.clear();
+  location.reload();
 }
 
 export async function logOut({ everywhere = false } = {}) {

@@ -1,6 +1,6 @@
 // What a page shows: fetched at once, then again while the page is live and seen.
 import { signal, useCallback, useEffect, useRef, useState } from "../vendor/ui.js";
-import { BASE, Problem, get, leaveForLogin, lostSince, newKey, urlOf } from "./api.js";
+import { BASE, get, leaveForLogin, lostSince, newKey, problemOf, unreached, urlOf } from "./api.js";
 import { query as queryText } from "../pure/commands.js";
 import { EventReader } from "../pure/sse.js";
 import { chooseTopics } from "../pure/topics.js";
@@ -91,21 +91,41 @@ export function useSteady(rows, keyOf, reset) {
 // Streams of events over fetch, so that the cookie and the policy of the page hold for them; and the one stream of the
 // browser that all its tabs share.
 
-/** Calls `onEvent({event, data})` until the stream ends or `signal` says so. Throws a Problem when it cannot be had. */
+/** The broker writes something every 15 seconds: what is silent for so long has gone without a word. */
+const SILENT_MS = 40_000;
+
+/** Calls `onEvent({event, data})` until the stream ends or `signal` says so. Throws a Problem when it cannot be had or is cut off. */
 export async function readEvents(path, query, { signal: leaving, onEvent, onOpen }) {
-  const response = await fetch(urlOf(path, query), { headers: { accept: "text/event-stream" }, signal: leaving, credentials: "same-origin" });
-  lostSince.value = 0;
-  if (!response.ok) {
-    if (response.status === 401) leaveForLogin();
-    throw new Problem(response.status, await response.json().catch(() => ({})), { retryAfterS: Number(response.headers.get("retry-after")) || 0 });
-  }
-  onOpen?.();
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  const events = new EventReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    for (const event of events.read(value)) onEvent(event);
+  const silence = new AbortController();
+  let timer;
+  const wait = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => silence.abort(), SILENT_MS);
+  };
+  // Whether the broker is lost the next request says: a proxy may refuse or end streams alone.
+  const onLoss = (error) => {
+    throw leaving.aborted ? error : unreached();
+  };
+  wait();
+  try {
+    const signal = AbortSignal.any([leaving, silence.signal]);
+    const response = await fetch(urlOf(path, query), { headers: { accept: "text/event-stream" }, signal, credentials: "same-origin" }).catch(onLoss);
+    if (!response.ok) {
+      if (response.status === 401) leaveForLogin();
+      throw problemOf(response, await response.text().catch(() => ""));
+    }
+    lostSince.value = 0;
+    onOpen?.();
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    const events = new EventReader();
+    for (;;) {
+      wait();
+      const { done, value } = await reader.read().catch(onLoss);
+      if (done) return;
+      for (const event of events.read(value)) onEvent(event);
+    }
+  } finally {
+    clearTimeout(timer);
   }
 }
 

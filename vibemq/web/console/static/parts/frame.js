@@ -1,6 +1,6 @@
 // The frame of every page: navigation, header, banners, dialogs. A page calls `start(View)`.
 import { html, render, signal, useEffect, useState } from "../vendor/ui.js";
-import { asksForLogin, loadSession, logOut, lostSince, mayDo, session, sessionProblem } from "./api.js";
+import { asksForLogin, loadSession, logOut, lookWhoIsHere, lostSince, mayDo, session, sessionProblem } from "./api.js";
 import { letterKeys, theme, zone } from "./address.js";
 import { live, streaming, useData } from "./data.js";
 import { Menu, Modal, Notices, Question } from "./dialog.js";
@@ -26,6 +26,8 @@ const HEALTH = { ok: ["good", "Healthy"], warning: ["warn", "Warning"], alarm: [
 export function start(View) {
   render(html`<${Frame} View=${View} />`, document.getElementById("console"));
   loadSession();
+  addEventListener("focus", lookWhoIsHere);
+  document.addEventListener("visibilitychange", lookWhoIsHere);
 }
 
 function Frame({ View }) {

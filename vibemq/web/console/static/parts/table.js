@@ -1,6 +1,7 @@
 // Tables: a caption, sorted columns that say so, a scroll region of their own, columns to choose, ticks, pages.
 import { html, useId, useRef } from "../vendor/ui.js";
 import { counted } from "../pure/format.js";
+import { toggled, withAll } from "../pure/ticks.js";
 import { hiddenColumns, params, setParams } from "./address.js";
 import { Menu } from "./dialog.js";
 
@@ -22,7 +23,7 @@ export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onT
             <caption id=${id} class=${isQuiet ? "hidden-text" : ""}>${caption}</caption>
             <thead>
               <tr>
-                ${ticked && html`<th class="tight"><input type="checkbox" aria-label="Tick all rows of this page" checked=${all} onChange=${() => onTick(new Set(all ? [] : rows.map(keyOf)))} /></th>`}
+                ${ticked && html`<th class="tight"><input type="checkbox" aria-label="Tick all rows of this page" checked=${all} onChange=${() => onTick(withAll(ticked, rows.map(keyOf), !all))} /></th>`}
                 ${shown.map((column) => html`<${Head} column=${column} sort=${sort} onSort=${onSort} />`)}
               </tr>
             </thead>
@@ -56,12 +57,6 @@ function Head({ column, sort = "", onSort }) {
   return html`<th scope="col" class=${classOf(column)} aria-sort=${order}>
     <button type="button" onClick=${() => onSort(then)}>${label}<span aria-hidden="true">${isSorted ? (isDown ? "↓" : "↑") : ""}</span></button>
   </th>`;
-}
-
-function toggled(ticked, key) {
-  const made = new Set(ticked);
-  if (!made.delete(key)) made.add(key);
-  return made;
 }
 
 function Columns({ name, columns, hiddenAtFirst }) {

@@ -57,7 +57,15 @@ export function searchOfFilter(filter) {
 
 /** As the query of a request has it, which knows no runs. @param {LetterFilter} filter @returns {[string, string][]} */
 export function queryOfFilter(filter) {
-  return searchOfFilter(filter).map(([name, value]) => [name, name === "ids" ? String(idsOf(value)) : value]);
+  return searchOfFilter(withEnds(filter)).map(([name, value]) => [name, name === "ids" ? String(idsOf(value)) : value]);
+}
+
+/** One run of ids is named by its ends: the ids of a long one make an address that the broker refuses.
+ * @param {LetterFilter} filter @returns {LetterFilter} */
+function withEnds({ ids, ...rest }) {
+  const [, first, last] = /^\s*(\d{1,15})-(\d{1,15})\s*$/.exec(ids ?? "") ?? [];
+  if (first === undefined) return { ...rest, ids };
+  return { ...rest, from_id: Math.max(rest.from_id ?? 0, Number(first)), to_id: Math.min(rest.to_id ?? Infinity, Number(last)) };
 }
 
 /** The object `filter` of a job, a preview or an export. */
