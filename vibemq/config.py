@@ -270,7 +270,8 @@ class Http(_Part):
     host: Annotated[str, RESTART] = "127.0.0.1"
     port: Annotated[Port, RESTART] = 2926
     token: Annotated[SecretStr | None, RELOAD] = None
-    """Asked for as `Authorization: Bearer …` by everything but the three probes; by the API while `auth` is empty."""
+    """Asked for as `Authorization: Bearer …` by health and metrics, not by the probes; by the API while `auth` is
+    empty."""
     allowed_hosts: Annotated[tuple[str, ...] | None, RELOAD] = None
     """Names that requests may have in their header Host; `*.example.org` is every name below, `*` any. Addresses and
     localhost may always be there. None: any name if there is a token or the listener is on the network, else no other.

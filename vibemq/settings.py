@@ -204,10 +204,7 @@ def _environment_layers(environ: Mapping[str, str]) -> list[tuple[str, dict[str,
             continue
         if name.endswith("_FILE"):
             continue
-        key = name.upper().removeprefix("VIBEMQ_").split("__")[0].lower()
-        if key not in Settings.model_fields:
-            below = "".join(f"__{part.upper()}" for part in name.split("__")[1:])
-            raise ConfigInvalid(f"environment variable {name} names no setting{_known(key, below)}")
+        _check_name(name, f"environment variable {name}")
         ours[name] = environ[name]
     names = sorted(ours, key=lambda name: name.count("__"))
     return [
@@ -216,11 +213,25 @@ def _environment_layers(environ: Mapping[str, str]) -> list[tuple[str, dict[str,
     ]
 
 
-def _known(key: str, below: str) -> str:
-    """`below`: the rest of the variable's name."""
+def _check_name(name: str, origin: str, suffix: str = "") -> None:
+    """The name is that of a variable, without the `suffix` that stands behind it.
+
+    Raises:
+        ConfigInvalid: it names no setting, and pydantic would ignore it without a word.
+    """
+    key, *below = name.upper().removeprefix("VIBEMQ_").split("__")
+    if key.lower() not in Settings.model_fields:
+        rest = "".join(f"__{part}" for part in below) + suffix
+        raise ConfigInvalid(f"{origin} names no setting{_known(key.lower(), rest)}")
+
+
+def _known(key: str, rest: str) -> str:
+    """`rest`: what follows the key in the variable's name."""
+    if f"VIBEMQ_{key.upper()}" in NOT_SETTINGS:
+        return f"; did you mean VIBEMQ_{key.upper()}?"
     near = get_close_matches(key, Settings.model_fields, n=1)
     if near:
-        return f"; did you mean VIBEMQ_{near[0].upper()}{below}?"
+        return f"; did you mean VIBEMQ_{near[0].upper()}{rest}?"
     known = ", ".join(f"VIBEMQ_{field.upper()}" for field in Settings.model_fields)
     return f"; known are {known} (nested with __)"
 
@@ -231,11 +242,15 @@ def _secret_layers(environ: Mapping[str, str], folder: Path, files: list[Path]) 
     layers: list[tuple[str, dict[str, Any]]] = []
     paths = {path.name.lower(): path for path in sorted(folder.iterdir())} if folder.is_dir() else {}
     found = {name: path for name, path in paths.items() if name.startswith("vibemq_") and path.is_file()}
-    named = {
-        name.lower().removesuffix("_file"): Path(value)
-        for name, value in environ.items()
-        if name.upper().startswith("VIBEMQ_") and name.endswith("_FILE")
-    }
+    named: dict[str, Path] = {}
+    for variable, value in environ.items():
+        if variable.upper().startswith("VIBEMQ_") and variable.endswith("_FILE"):
+            _check_name(variable.removesuffix("_FILE"), f"environment variable {variable}", "_FILE")
+            named[variable.lower().removesuffix("_file")] = Path(value)
+    for name, path in found.items():
+        # One without a dot may be a key for TLS, or what a variable points at.
+        if "__" in name:
+            _check_name(name, f"secret file {path}")
     for name, path in (*found.items(), *named.items()):
         try:
             text = path.read_text(encoding="utf-8-sig").rstrip("\r\n")

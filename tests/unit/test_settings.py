@@ -58,6 +58,15 @@ def test_secrets_come_from_files(places: dict[str, Any], tmp_path: Path) -> None
     assert "from the" not in repr(loaded)
 
 
+def test_a_misspelt_secret_of_the_folder_is_told(places: dict[str, Any]) -> None:
+    places["secrets_dir"].mkdir()
+    (places["secrets_dir"] / "vibemq_tls_key").write_text("a key that listeners[].tls.key names")
+    assert read(places).origins == {}
+    (places["secrets_dir"] / "vibemq_auht__token").write_text("secret")
+    with pytest.raises(ConfigInvalid, match=r"vibemq_auht__token names no setting; did you mean VIBEMQ_AUTH__TOKEN\?"):
+        read(places)
+
+
 @pytest.mark.parametrize(
     ("written", "password"),
     [
@@ -149,6 +158,14 @@ def test_what_kubernetes_puts_into_the_environment_is_no_setting(places: dict[st
             "auth.superuser_password has more than 1,024 bytes, so nobody could log in",
         ),
         ({"VIBEMQ_AUTH__TOKEN_FILE": "/nowhere/token"}, "cannot read the secret file /nowhere/token"),
+        (
+            {"VIBEMQ_AUHT__TOKEN_FILE": "/nowhere/token"},
+            r"environment variable VIBEMQ_AUHT__TOKEN_FILE names no setting; did you mean VIBEMQ_AUTH__TOKEN_FILE\?",
+        ),
+        (
+            {"VIBEMQ_CONFIG_FILE": "/nowhere/vibemq.toml"},
+            r"environment variable VIBEMQ_CONFIG_FILE names no setting; did you mean VIBEMQ_CONFIG\?",
+        ),
         (
             {"VIBEMQ_CONFIG": "/nowhere/vibemq.toml"},
             "cannot read the settings file /nowhere/vibemq.toml: No such file or directory; correct VIBEMQ_CONFIG",

@@ -104,10 +104,18 @@ Texts = Annotated[list[str], Field(max_length=LIST_MAX, fail_fast=True)]
 Headers = Annotated[dict[str, str], Field(max_length=HEADERS_MAX), BeforeValidator(_first_wrong)]
 Options = Annotated[dict[str, Any], Field(max_length=OPTIONS_MAX)]
 """Of a queue."""
-Limit = Annotated[
-    Annotated[int, Field(ge=1, le=INSTANT_MAX)] | None,
-    Field(description=f"Most items of the answer, 1 or more; more than {LIMIT_MAX} count as that."),
-]
+
+
+def limit_of(most: int) -> Any:
+    """The field of a `Limit` of an operation whose pages have at most `most` items."""
+    return Field(None, description=_limit_text(most))
+
+
+def _limit_text(most: int) -> str:
+    return f"Most items of the answer, 1 or more; more than {most} count as that."
+
+
+Limit = Annotated[Annotated[int, Field(ge=1, le=INSTANT_MAX)] | None, Field(description=_limit_text(LIMIT_MAX))]
 """Of every operation that answers with a list."""
 
 

@@ -22,7 +22,18 @@ from vibemq.model.commands import (
 from vibemq.model.effects import QueuePage
 from vibemq.model.options import QueueOptions, options_from_dict, options_tag, options_to_dict
 from vibemq.model.runs import RunSet
-from vibemq.operations.arguments import Arguments, CanBeTried, Limit, Options, QueueName, Runs, Text, Whole, page_size
+from vibemq.operations.arguments import (
+    Arguments,
+    CanBeTried,
+    Limit,
+    Options,
+    QueueName,
+    Runs,
+    Text,
+    Whole,
+    limit_of,
+    page_size,
+)
 from vibemq.operations.contracts import CommandSession, EngineQuestions
 from vibemq.operations.registry import Caller, Operation
 
@@ -75,7 +86,7 @@ class RemoveArguments(CanBeTried, QueueArguments):
 
 class QueueListArguments(Arguments):
     after: str | None = Field(None, description="Go on behind this name: `next` of the page before.")
-    limit: Limit = None
+    limit: Limit = limit_of(PAGE_QUEUES)
 
 
 class Queues:

@@ -15,9 +15,12 @@ from vibemq.model.access import Principal, ResourceKind, Rule
 from vibemq.model.commands import CreateQueue, DeleteGroup, ListQueues, RemoveMessages
 from vibemq.model.options import QueueOptions
 from vibemq.operations import OPERATIONS, Operation, Registry
-from vibemq.operations.arguments import INSTANT_MAX, Arguments, read
-from vibemq.operations.queues import Queues
+from vibemq.operations.arguments import INSTANT_MAX, LIMIT_MAX, Arguments, read
+from vibemq.operations.monitoring.cursors import PAGE_CURSORS_MAX
+from vibemq.operations.monitoring.queue_rows import PAGE_ROWS_MAX
+from vibemq.operations.queues import PAGE_QUEUES, Queues
 from vibemq.operations.registry import TOLD_AT_ONCE, TOLD_BYTES_AT_ONCE
+from vibemq.operations.transfer.moves import MESSAGES_AT_ONCE
 
 ROOT = Principal("root", superuser=True)
 ANN = Principal("ann")
@@ -42,6 +45,22 @@ def test_every_row_of_the_table_of_permissions_has_its_operation() -> None:
     names = [operation.name for operation in OPERATIONS]
     assert len(names) == len(set(names))
     assert set(names) == set(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("queue.list", PAGE_QUEUES),
+        ("queue.rows", PAGE_ROWS_MAX),
+        ("cursor.list", PAGE_CURSORS_MAX),
+        ("queue.move", MESSAGES_AT_ONCE),
+        ("group.list", LIMIT_MAX),
+    ],
+)
+def test_the_limit_of_a_page_is_told_as_it_is(name: str, most: int) -> None:
+    [operation] = [operation for operation in OPERATIONS if operation.name == name]
+    told = operation.arguments.model_json_schema()["properties"]["limit"]["description"]
+    assert f"more than {most} count as that" in told
 
 
 def test_an_operation_without_a_row_cannot_be_declared() -> None:

@@ -13,7 +13,7 @@ from vibemq.auth.policy import Policy
 from vibemq.errors import GroupNotFound, QueueNotFound
 from vibemq.model.access import Principal
 from vibemq.model.runs import run_count
-from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, page_size
+from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, limit_of, page_size
 from vibemq.operations.contracts import EngineQuestions
 from vibemq.operations.groups import RUNS_SHOWN
 from vibemq.operations.monitoring.kept_lists import KEYS_CONFIG, KeptList, KeptLists, ListPlace
@@ -39,7 +39,7 @@ class CursorListArguments(Arguments):
         "-backlog", description="Those furthest behind first or last, or by the names of queue and group."
     )
     after: str | None = Field(None, max_length=TEXT_MAX, description="Go on there: `next` of the page before.")
-    limit: Limit = None
+    limit: Limit = limit_of(PAGE_CURSORS_MAX)
 
 
 class CursorList:

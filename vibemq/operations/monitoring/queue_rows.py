@@ -18,7 +18,7 @@ from vibemq.auth.policy import Policy
 from vibemq.errors import InvalidPayload
 from vibemq.model.access import Principal
 from vibemq.model.options import Durability
-from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, page_size
+from vibemq.operations.arguments import TEXT_MAX, Arguments, Limit, limit_of, page_size
 from vibemq.operations.monitoring.kept_lists import KEYS_CONFIG, KeptList, KeptLists, ListPlace
 from vibemq.operations.monitoring.readings import QueuesReading, Readings
 from vibemq.operations.monitoring.states import BY_URGENCY, QueueState, state_of
@@ -61,7 +61,7 @@ class QueueRowsArguments(Arguments):
         NAME_ONLY, max_length=32, description="A field of the rows; with `-` before it, the greatest first."
     )
     after: str | None = Field(None, max_length=TEXT_MAX, description="Go on there: `next` of the page before.")
-    limit: Limit = None
+    limit: Limit = limit_of(PAGE_ROWS_MAX)
 
 
 @dataclass(slots=True)

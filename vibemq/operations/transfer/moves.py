@@ -35,7 +35,9 @@ class MoveArguments(QueueArguments):
     incarnation: Text | None = Field(
         None, description="Refuse if the queue was made anew: `incarnation` of the call before."
     )
-    limit: Limit = None
+    limit: Limit = Field(
+        None, description=f"Most messages to move, 1 or more; more than {MESSAGES_AT_ONCE} count as that."
+    )
     dry_run: bool = Field(
         False, description="Count what waits, and what has expired but is still there, and change nothing."
     )

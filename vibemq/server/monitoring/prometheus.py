@@ -192,7 +192,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "vibemq_queue_oldest_message_age_seconds",
         "gauge",
-        "Age of the oldest waiting message.",
+        "Age of the oldest waiting message, delayed ones included.",
         _oldest_age,
         ("queue",),
     ),

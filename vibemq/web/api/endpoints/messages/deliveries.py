@@ -57,7 +57,8 @@ class FetchBody(BaseModel):
         None,
         ge=1,
         le=ACK_TIMEOUT_MS_MAX,
-        description="What is not settled by then is handed out again; left out: the queue's.",
+        description="What is not settled by then is handed out again; left out: the queue's, or "
+        f"{ACK_TIMEOUT_MS:,} where it has none.",
     )
     group: str | None = Field(
         None, min_length=1, max_length=256, description="A durable group; a fan-out queue needs one."
