@@ -220,8 +220,14 @@ class ClientLink:
         return self._running() is not self._loop
 
     def hand_over(self, call: Callable[[], object]) -> None:
-        """Called in any thread: have it called in the loop, soon. Raises RuntimeError: that has ended."""
-        call_soon(self._loop, call)
+        """Called in any thread: have it called in the loop, soon. Raises NotConnected: that has ended."""
+        try:
+            call_soon(self._loop, call)
+        except RuntimeError as error:
+            raise NotConnected(
+                "the event loop in which this client was opened has ended, and its connection with it; what was not"
+                " settled comes again"
+            ) from error
 
     async def connected(self) -> ClientProtocol:
         """Wait for a connection.

@@ -1,5 +1,6 @@
 """What a subscription does without a connection."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,8 @@ from vibemq.client.link import ClientLink
 from vibemq.client.message import Message
 from vibemq.client.receiving.options import SubscribeOptions
 from vibemq.client.subscription import Subscription
-from vibemq.model.rows import Rows
+from vibemq.errors import NotConnected
+from vibemq.model.rows import Rows, pack_row
 from vibemq.model.runs import Run, run_count
 from vibemq.protocols.native.codec.extensions import DeliverMany
 
@@ -39,6 +41,19 @@ async def test_whoever_watches_may_be_taken_away_at_any_moment() -> None:
 
     Removed(ClientLink(ClientSettings(), now=0.0), SubscribeOptions(queue="q"), None).established(1)
     assert told == ["changed"]
+
+
+def test_a_message_cannot_be_settled_when_the_loop_of_its_client_has_ended() -> None:
+    loop = asyncio.new_event_loop()
+    link = ClientLink(ClientSettings(), now=0.0, current_loop=lambda: loop)
+    subscription: Subscription[Any] = Subscription(link, SubscribeOptions(queue="q"), None)
+    rows = Rows.of([pack_row("m1", b""), pack_row("m2", b"")])
+    subscription.deliver(DeliverMany(subscription.id, "q", 1, 0, rows))
+    loop.close()
+    first, second = subscription._untaken.batches[0]
+    for settle in (first.ack, lambda: second.extend(5)):
+        with pytest.raises(NotConnected, match="has ended"):
+            settle()
 
 
 FAR = range(0, 3 * 6_000, 3)
