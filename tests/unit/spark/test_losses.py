@@ -38,6 +38,17 @@ def test_loss_before_reading_fails_or_is_told(
     assert "messages are gone before they were read" in capfd.readouterr().err
 
 
+def test_a_message_that_an_operator_has_removed_is_told_as_that(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    publish(queue, 0, 3)
+    query = Query(broker, queue=queue)
+    start = query.live.initialOffset()
+    mq.admin("message.remove", queue=queue, sequences=[2])
+    with pytest.raises(DataLoss, match=r"\(sequences 2\): they expired, were removed or purged"):
+        query.latest(start)
+
+
 def test_loss_between_planning_and_reading_fails_or_is_told(
     broker: BrokerProcess, mq: Any, queue: str, publish: Publish, capfd: pytest.CaptureFixture[str]
 ) -> None:
