@@ -41,7 +41,8 @@ def check_expired(queue: Queue, group: Group, cursor: Cursor) -> None:
         limit = f"{cursor.max_lag_bytes} bytes" if cursor.max_lag_bytes else f"{cursor.max_lag_ms} ms"
         raise GroupExpired(
             f"group {group.name!r} of queue {queue.name!r} lagged more than its limit ({limit}) and lost what it had "
-            f"not read; `vibemq-admin group seek {queue.name} {quote(group.name)} earliest` moves it to what there still is"
+            f"not read; `vibemq-admin group seek {queue.name} {quote(group.name)} earliest` moves it to what there "
+            "still is"
         )
 
 
