@@ -52,7 +52,7 @@ def size_bytes(text: str) -> int:
     """Bytes. Raises ValueError as `duration_ms` does."""
     match = _SIZE.fullmatch(text.strip().lower())
     factor = _SIZE_BYTES.get(match.group(2)) if match else None
-    value = float(match.group(1)) * factor if match is not None and factor is not None else math.inf
-    if math.isinf(value):
+    if match is None or factor is None or math.isinf(value := float(match.group(1)) * factor):
         raise ValueError(f"a size, such as {SIZE_EXAMPLES}")
-    return round(value)
+    # The largest whole numbers are not floats.
+    return int(match.group(1)) * factor if match.group(1).isdecimal() else round(value)

@@ -9,6 +9,8 @@
 This package imports nothing of ours, so that it can be shipped to executors that know only Spark: see `register`.
 """
 
+import shlex
+
 FOR_NOW = frozenset(("BLOCKED", "STORAGE_FULL", "RATE_LIMITED", "SHUTTING_DOWN", "CONNECTION_LIMIT", "QUEUE_FULL"))
 """Refusals that pass: the same request may succeed later."""
 
@@ -72,11 +74,11 @@ def deleted_queues(queues: list[str]) -> DataLoss:
 
 
 def quarantine_command(queue: str, group: str, first: int, last: int) -> str:
-    return f"vibemq-admin group quarantine {queue} {group} {first}-{last}"
+    return f"vibemq-admin group quarantine {queue} {shlex.quote(group)} {first}-{last}"
 
 
 def seek_command(queue: str, group: str, start: str = "earliest") -> str:
-    return f"vibemq-admin group seek {queue} {group} {start}"
+    return f"vibemq-admin group seek {queue} {shlex.quote(group)} {start}"
 
 
 def explained(error: Refused, queue: str, group: str = "") -> SourceError:

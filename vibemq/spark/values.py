@@ -166,6 +166,7 @@ def _positions(found: Any, words: tuple[str, ...], meaning: str) -> tuple[tuple[
     if not isinstance(found, dict) or not found:
         raise ValueError(meaning)
     for queue, position in found.items():
-        if not ((isinstance(position, int) and position > 0) or position in words):
+        is_sequence = isinstance(position, int) and not isinstance(position, bool) and position > 0
+        if not (is_sequence or position in words):
             raise ValueError(f"{meaning}; {position!r} of queue {queue!r} is neither a sequence, from 1, nor a word")
     return tuple(sorted(found.items()))

@@ -503,7 +503,7 @@ def test_a_group_that_lags_too_far_expires_and_holds_nothing_back(driver: Driver
     assert cursor(driver).expired
     for refused in (commit(driver, 2), join(driver), reject(driver, 1)):
         assert isinstance(refused, GroupExpired)
-    with pytest.raises(GroupExpired, match="group seek q etl"):
+    with pytest.raises(GroupExpired, match="`vibemq-admin group seek q etl earliest`"):
         wanted(driver)
     driver.publish(2)
     driver.advance(2000)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from vibemq.client.queues import option_values
-from vibemq.model.quantities import duration_ms, whole_ms
+from vibemq.model.quantities import duration_ms, size_bytes, whole_ms
 
 
 @pytest.mark.parametrize(("milliseconds", "whole"), [(0, 0), (0.4, 1), (0.6, 1), (1.4, 1), (2.6, 3), (-0.6, -1)])
@@ -18,6 +18,17 @@ def test_whole_milliseconds(milliseconds: float, whole: int) -> None:
 )
 def test_durations(text: str, found: int) -> None:
     assert duration_ms(text) == found
+
+
+def test_the_largest_number_of_other_programs_is_read_as_it_is() -> None:
+    """Many write it where they want no limit. As a float it is one more, which is too large."""
+    assert size_bytes(str(2**63 - 1)) == 2**63 - 1
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "1x", "", "-1", "1e9"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="a size, such as"):
+        size_bytes(text)
 
 
 @pytest.mark.parametrize("value", [0.0004, timedelta(microseconds=300)])

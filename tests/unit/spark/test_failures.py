@@ -27,6 +27,11 @@ def test_the_range_and_the_command() -> None:
     assert "returns" not in said
 
 
+def test_the_command_can_be_copied_whatever_the_name_of_the_group() -> None:
+    said = failed_batch(text(f"{{{SOURCE}: {OFFSET.format(orders=41)}}}"), "hourly; totals")
+    assert said.endswith("vibemq-admin group quarantine orders 'hourly; totals' 41-60")
+
+
 def test_in_the_first_batch_the_cursor_is_the_start() -> None:
     said = failed_batch(RuntimeError(text("{}")), "checker").splitlines()
     assert len(said) == 2

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
-from tests.unit.spark.hand import Query, facts, new_checkpoint, options_of, restored
+from tests.unit.spark.hand import Query, entered, facts, new_checkpoint, options_of, restored
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.errors import DataLoss, Refused, SourceError
 from vibemq.spark.options import parse
@@ -36,6 +36,17 @@ def test_loss_before_reading_fails_or_is_told(
     careless = Query(broker, queue=queue, failOnDataLoss="false")
     assert careless.batch(start)[1] == [10, 11]
     assert "messages are gone before they were read" in capfd.readouterr().err
+
+
+def test_a_message_that_an_operator_has_removed_is_told_as_that(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    publish(queue, 0, 3)
+    query = Query(broker, queue=queue)
+    start = query.live.initialOffset()
+    mq.admin("message.remove", queue=queue, sequences=[2])
+    with pytest.raises(DataLoss, match=r"\(sequences 2\): they expired, were removed or purged"):
+        query.latest(start)
 
 
 def test_loss_between_planning_and_reading_fails_or_is_told(
@@ -210,6 +221,39 @@ def test_the_first_queue_of_a_pattern_is_deleted_after_one_batch(
         assert numbers == [2, 3]
     publish(other, 4, 5)
     assert again.batch(after)[1] == [4]
+
+
+def test_a_deleted_queue_of_a_pattern_leaves_the_offset_with_the_next_rows(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish
+) -> None:
+    """Where queues come and go, the offset would become larger than the broker keeps one."""
+    gone, other, names = f"{queue}.a", f"{queue}.b", f"of-{queue}"
+    how = {"queuePattern": f"{queue}.*", "hold": "15m"}
+    for name in (gone, other):
+        mq.create_queue(name, retention="log")
+        publish(name, 0, 2)
+    query = Query(broker, **how)
+    start = query.live.initialOffset()
+    first, _ = query.batch(start)
+    query.latest(first)
+    mq.delete_queue(gone)
+    careless = Query(broker, **how, failOnDataLoss="false")
+    assert careless.latest(first) == first, "not a batch for that alone"
+    publish(other, 2, 4)
+    second, numbers = careless.batch(first)
+    assert (list(second["q"]), numbers) == ([other], [2, 3])
+    entered(broker, careless, (first, second), names, 1)
+    again = Query(broker, **how, failOnDataLoss="false")
+    entered(broker, again, (first, second), names, 1)
+    assert again.numbers(first, second) == [2, 3], "after a crash in that batch"
+    assert Query(broker, **how).latest(second) == second, "the option is not needed any more"
+    back = Query(broker, **how, failOnDataLoss="false")
+    assert back.batch(first) == (second, [2, 3]), "a checkpoint that was rolled back"
+    mq.create_queue(gone, retention="log")
+    publish(gone, 5, 7)
+    last = Query(broker, **how)
+    with_both, numbers = last.batch(second)
+    assert (list(with_both["q"]), numbers, last.batch(with_both)[1]) == ([gone, other], [], [5, 6])
 
 
 def deleting(mq: Any, queue: str, when: int, patch: pytest.MonkeyPatch, *, anew: bool) -> list[int]:

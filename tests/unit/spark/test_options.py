@@ -168,6 +168,7 @@ def test_credentials_in_an_endpoint_are_not_printed(endpoint: str) -> None:
         ("failOnDataLoss", "maybe", "true or false"),
         ("startingOffsets", "first", "group, earliest, latest, or JSON"),
         ("startingOffsets", '{"orders": 0}', "neither a sequence, from 1, nor a word"),
+        ("startingOffsets", '{"orders": true}', "neither a sequence, from 1, nor a word"),
         ("startingTimestamp", "2026-01-01", "ISO 8601 with a zone"),
         ("startingTimestamp", "1969-12-31T23:59:59Z", "ISO 8601 with a zone such as 2026-01-31T10:00:00Z, not before"),
         ("startingTimestamp", "\u00b2", "ms since 1970"),

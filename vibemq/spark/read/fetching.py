@@ -171,7 +171,7 @@ def check_losses(queue: str, runs: list[tuple[int, int]], settings: SourceOption
     shown = ", ".join(f"{first}-{last}" if first < last else f"{first}" for first, last in runs[:RUNS_SHOWN])
     more = ", …" if len(runs) > RUNS_SHOWN else ""
     what = f"queue {queue!r}: {count:,} messages are gone before they were read (sequences {shown}{more}):"
-    what += " they expired, were purged, or were dropped by a limit"
+    what += " they expired, were removed or purged, or were dropped by a limit"
     if settings.fail_on_data_loss:
         raise DataLoss(f"{what}. {GO_ON}")
     notice(what)

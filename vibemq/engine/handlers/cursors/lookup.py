@@ -1,5 +1,7 @@
 """Which cursor a request means, and whether it may be used."""
 
+from shlex import quote
+
 from vibemq.engine.handlers.queues import find_same
 from vibemq.engine.queue.cursor import Cursor
 from vibemq.engine.queue.group import Group
@@ -39,7 +41,8 @@ def check_expired(queue: Queue, group: Group, cursor: Cursor) -> None:
         limit = f"{cursor.max_lag_bytes} bytes" if cursor.max_lag_bytes else f"{cursor.max_lag_ms} ms"
         raise GroupExpired(
             f"group {group.name!r} of queue {queue.name!r} lagged more than its limit ({limit}) and lost what it had "
-            f"not read; `vibemq-admin group seek {queue.name} {group.name}` moves it to where it shall go on"
+            f"not read; `vibemq-admin group seek {queue.name} {quote(group.name)} earliest` moves it to what there "
+            "still is"
         )
 
 
