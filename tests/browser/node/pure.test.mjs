@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
-const { capitalized, count, counted, duration, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
+const { capitalized, count, counted, digits, duration, exactJson, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
 const { adminLine, assigned, curlLine, path, query, quote, segment } = await import(new URL("commands.js", pure));
 const { laidOut, layout, tokens } = await import(new URL("body.js", pure));
 const { fromBase64, hexLines, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
@@ -28,6 +28,16 @@ test("JSON that is laid out is the same text but for white space between its tok
     assert.deepEqual(tokens(again), tokens(source));
     assert.equal(JSON.stringify(JSON.parse(again)), JSON.stringify(JSON.parse(source)));
   }
+});
+
+test("no limit is told to the broker as the broker has told it, which no number of JavaScript is", () => {
+  const told = '{"queue":"q","options":{"max_attempts":9223372036854775807,"max_bytes":9007199254740991}}';
+  assert.equal(exactJson(JSON.parse(told)), told);
+  assert.ok(exactJson(JSON.parse(told), 2).includes('\n    "max_attempts": 9223372036854775807,'));
+  assert.equal(exactJson({ payload: "9223372036854775807, 9223372036854776000" }), '{"payload":"9223372036854775807, 9223372036854776000"}');
+  assert.equal(exactJson(undefined), undefined);
+  assert.deepEqual([digits(Number("9223372036854775807")), digits(5), digits("a")], ["9223372036854775807", "5", "a"]);
+  assert.ok(curlLine("PATCH", "http://b/q", { body: JSON.parse(told) }).includes(told));
 });
 
 test("what is no JSON is not laid out", () => {
