@@ -4,13 +4,17 @@ import { beforeEach, mock, test } from "node:test";
 
 const nothing = () => {};
 const page = { dialog: null, reloaded: 0, cleared: 0 };
-Object.assign(globalThis, {
+const world = {
   document: { baseURI: "http://broker.test/console/", visibilityState: "visible", addEventListener: nothing, querySelector: () => page.dialog },
   location: { pathname: "/console/queue", search: "", replace: nothing, reload: () => page.reloaded++ },
   sessionStorage: { clear: () => page.cleared++ },
   addEventListener: nothing,
   navigator: {},
-});
+  // A real one would keep the process alive.
+  BroadcastChannel: class { postMessage() {} },
+};
+// Some of them node has itself, in part for reading alone.
+for (const [name, value] of Object.entries(world)) Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
 const { call, get, lookWhoIsHere, lostSince, session } = await import("../../../vibemq/web/console/static/parts/api.js");
 const { readEvents } = await import("../../../vibemq/web/console/static/parts/data.js");
 
