@@ -7,6 +7,7 @@ import {
   hasOptions,
   optionsOfFilter,
   idsOf,
+  meantOf,
   isEmpty,
   partsOf,
   queryOfFilter,
@@ -90,6 +91,17 @@ test("every part has words and can be taken out", () => {
     left = fewer;
   }
   assert.ok(isEmpty(left));
+});
+
+test("ticked letters are meant with their queue, where all are of one", () => {
+  const letters = [{ dead_id: 1, queue: "a" }, { dead_id: 2, queue: "a" }, { dead_id: 3, queue: "b" }];
+  const filter = { error: "no" };
+  assert.equal(meantOf(filter, new Set(), letters), filter);
+  assert.deepEqual(meantOf(filter, new Set([1, 2]), letters), { queue: "a", ids: "1-2" });
+  // Neither of two queues can be named, nor one of which a letter stands on another page.
+  assert.deepEqual(meantOf(filter, new Set([1, 3]), letters), { ids: "1,3" });
+  assert.deepEqual(meantOf(filter, new Set([1, 9]), letters), { ids: "1,9" });
+  assert.deepEqual(meantOf({ queue: "a" }, new Set([1, 9]), letters), { queue: "a", ids: "1,9" });
 });
 
 test("runs of ids", () => {

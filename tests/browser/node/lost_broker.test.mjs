@@ -4,15 +4,19 @@ import { beforeEach, mock, test } from "node:test";
 
 const nothing = () => {};
 const page = { dialog: null, reloaded: 0, cleared: 0 };
-Object.assign(globalThis, {
+const world = {
   document: { baseURI: "http://broker.test/console/", visibilityState: "visible", addEventListener: nothing, querySelector: () => page.dialog },
   location: { pathname: "/console/queue", search: "", replace: nothing, reload: () => page.reloaded++ },
   sessionStorage: { clear: () => page.cleared++ },
   addEventListener: nothing,
   navigator: {},
-});
+  // A real one would keep the process alive.
+  BroadcastChannel: class { postMessage() {} },
+};
+// Some of them node has itself, in part for reading alone.
+for (const [name, value] of Object.entries(world)) Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
 const { call, get, lookWhoIsHere, lostSince, session } = await import("../../../vibemq/web/console/static/parts/api.js");
-const { readEvents } = await import("../../../vibemq/web/console/static/parts/data.js");
+const { live, onGoingOn, readEvents } = await import("../../../vibemq/web/console/static/parts/data.js");
 
 const json = (value, status = 200, headers = {}) => new Response(JSON.stringify(value), { status, headers: { "content-type": "application/json", ...headers } });
 const html = (status) => new Response("<html><h1>Bad Gateway</h1></html>", { status, headers: { "content-type": "text/html" } });
@@ -152,6 +156,19 @@ test("a tab does not go on under the name of somebody whose cookie is another on
   answering(json({ user: "bob", token: null }));
   await lookWhoIsHere();
   assert.deepEqual([page.reloaded, page.cleared, session.value.user], [1, 1, "ann"]);
+});
+
+test("what was kept as it is asks anew when it goes on: the stream tells no frame twice", () => {
+  const asked = [];
+  const leave = onGoingOn(() => asked.push(live.value));
+  live.value = false;
+  assert.deepEqual(asked, []);
+  live.value = true;
+  assert.deepEqual(asked, [true]);
+  leave();
+  live.value = false;
+  live.value = true;
+  assert.deepEqual(asked, [true]);
 });
 
 test("a form that is being filled in is kept, and the page says who will send it", async () => {

@@ -3,10 +3,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
-const { capitalized, count, counted, duration, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
+const { capitalized, count, counted, digits, duration, exactJson, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
 const { adminLine, assigned, curlLine, path, query, quote, segment } = await import(new URL("commands.js", pure));
 const { laidOut, layout, tokens } = await import(new URL("body.js", pure));
-const { fromBase64, hexLines, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
+const { fromBase64, hexLines, isStoredText, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
 const { visible } = await import(new URL("symbols.js", pure));
 const { matches } = await import(new URL("patterns.js", pure));
 const { placeAfterLogin } = await import(new URL("names.js", pure));
@@ -27,6 +27,24 @@ test("JSON that is laid out is the same text but for white space between its tok
     const again = laidOut(source);
     assert.deepEqual(tokens(again), tokens(source));
     assert.equal(JSON.stringify(JSON.parse(again)), JSON.stringify(JSON.parse(source)));
+  }
+});
+
+test("no limit is told to the broker as the broker has told it, which no number of JavaScript is", () => {
+  const told = '{"queue":"q","options":{"max_attempts":9223372036854775807,"max_bytes":9007199254740991}}';
+  assert.equal(exactJson(JSON.parse(told)), told);
+  assert.ok(exactJson(JSON.parse(told), 2).includes('\n    "max_attempts": 9223372036854775807,'));
+  assert.equal(exactJson({ payload: "9223372036854775807, 9223372036854776000" }), '{"payload":"9223372036854775807, 9223372036854776000"}');
+  assert.equal(exactJson(undefined), undefined);
+  assert.deepEqual([digits(Number("9223372036854775807")), digits(5), digits("a")], ["9223372036854775807", "5", "a"]);
+  assert.ok(curlLine("PATCH", "http://b/q", { body: JSON.parse(told) }).includes(told));
+});
+
+test("only a body that is there as it is stored is published once more", () => {
+  assert.ok(isStoredText({ payload: "", headers: {} }));
+  // Opened, it would go beside a header that says that it is packed.
+  for (const told of [{ payload: "{}", decoded_size: 2 }, { payload: "{", truncated: true }, { payload: "{}", decoded_size: null }, { payload: null }, { payload_base64: "H4s=" }]) {
+    assert.ok(!isStoredText(told));
   }
 });
 

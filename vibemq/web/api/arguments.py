@@ -100,7 +100,7 @@ class RequestReader:
                     f"query parameter {name[:40]!r} is unknown here; known are {takes}; leave it out", name[:40]
                 )
             found.setdefault(name, []).append(value)
-        given = {name: typed(known[name], values) for name, values in found.items()}
+        given: dict[str, Any] = read_in({name: typed(known[name], values) for name, values in found.items()})
         for parameter in endpoint.query or ():
             if parameter.name in given:
                 _check(parameter, given[parameter.name])

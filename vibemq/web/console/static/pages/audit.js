@@ -1,6 +1,6 @@
 // Audit: who changed what, over which protocol, with which result.
 import { html, useMemo, useState } from "../vendor/ui.js";
-import { count } from "../pure/format.js";
+import { count, exactJson } from "../pure/format.js";
 import { pairs, placeOf, withinMs } from "../pure/audit_words.js";
 import { link, params } from "../parts/address.js";
 import { Commands, Copy } from "../parts/command.js";
@@ -71,7 +71,7 @@ function Audit() {
       { name: "order", label: "Order", kind: "select", options: [["", "Newest first"], ["oldest", "Oldest first"]] },
     ]} />
     <${Loaded} found=${found} what="Loading the audit">${(data) => html`<${Table} caption="Audit" isQuiet=${true} isCards=${true} columns=${COLUMNS.filter(({ key }) => key !== "count" || data.items.some((row) => row.count !== null && row.count !== undefined))} rows=${rows} keyOf=${keyOf} name="audit" hiddenAtFirst="request,protocol" next=${data.next}
-      bar=${html`<${Copy} text=${() => data.items.map((row) => JSON.stringify(row)).join("\n")} what="the records of this page as JSON lines" label="Copy as JSON lines" />${hasMoved && html`<button type="button" class="button quiet slim" onClick=${() => setAgain(again + 1)}>Sort again</button>`}`}
+      bar=${html`<${Copy} text=${() => data.items.map((row) => exactJson(row)).join("\n")} what="the records of this page as JSON lines" label="Copy as JSON lines" />${hasMoved && html`<button type="button" class="button quiet slim" onClick=${() => setAgain(again + 1)}>Sort again</button>`}`}
       empty=${isFiltered ? html`<${Empty} title="No record fits this filter"><p>Operations are written as in the reference: <code>queue.purge</code>, <code>user.grant</code>.</p></${Empty}>` : html`<${Empty} title="Nothing has been changed yet"><p>A record appears when somebody creates, changes or deletes a queue, replays or purges dead letters, changes users, or logs in.</p></${Empty}>`} />`}</${Loaded}>
     <${Commands} admin=${[["audit", "ls"], { options: { user, operation, queue, "newer-than": newer_than_ms === undefined ? null : `${newer_than_ms}ms`, limit: LIMIT, oldest: order === "oldest" } }]} request=${{ path: "audit", query }} />`;
 }

@@ -12,7 +12,7 @@ import { start } from "../parts/frame.js";
 import { At, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { Table } from "../parts/table.js";
 import { adminLine, quote } from "../pure/commands.js";
-import { count, duration } from "../pure/format.js";
+import { count, duration, exactJson } from "../pure/format.js";
 
 const TABS = [["now", "Doctor", "broker.checks"], ["listeners", "Listeners", "listeners.list"], ["storage", "Storage", "broker.info"], ["settings", "Settings", "broker.settings"]];
 
@@ -129,7 +129,7 @@ function Settings() {
     <${Filters} fields=${[{ name: "search", label: "Name contains", size: 22 }, { name: "own", label: "Show", kind: "select", options: [["", "All settings"], ["true", "Only what is set"]] }]} />
     <${Loaded} found=${found} what="Loading the settings">${({ settings }) => html`<${Table} caption="Settings" isQuiet=${true} rows=${settings.filter(fits)} keyOf=${({ name }) => name} columns=${[
       { key: "name", label: "Setting", isHead: true, cell: ({ name }) => html`<code>${name}</code>` },
-      { key: "value", label: "Value", className: "wrap", cell: ({ value }) => html`<${Outside} text=${typeof value === "string" ? value : JSON.stringify(value)} mono=${true} />` },
+      { key: "value", label: "Value", className: "wrap", cell: ({ value }) => html`<${Outside} text=${typeof value === "string" ? value : exactJson(value)} mono=${true} />` },
       { key: "origin", label: "From", isTight: true, cell: (setting) => (isOwn(setting) ? html`<b><${Outside} text=${setting.origin} /></b>` : html`<span class="muted">default</span>`) },
       { key: "when", label: "A change counts after", isTight: true, cell: ({ when }) => when },
     ]} empty=${html`<${Empty} title="No setting fits"><p>Names are written with dots, as <code>http.port</code>.</p></${Empty}>`} />`}</${Loaded}>

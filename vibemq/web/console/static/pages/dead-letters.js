@@ -7,7 +7,7 @@ import { start } from "../parts/frame.js";
 import { may } from "../parts/api.js";
 import { Loaded } from "../parts/text.js";
 import { sumOf, withGroupsOf } from "../pure/letter_groups.js";
-import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, optionsOfFilter, runsOf, searchOfFilter } from "../pure/letters.js";
+import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, meantOf, optionsOfFilter, searchOfFilter } from "../pure/letters.js";
 import { Groups, LetterFilters, NoLetters, NothingFits, Summary } from "./letters/filters.js";
 import { remember } from "./letters/kinds.js";
 import { ReplayDialog, exportLetters, purge, usePreview } from "./letters/actions.js";
@@ -34,13 +34,10 @@ function DeadLetters() {
   const groups = withGroupsOf(filter.queue, grouped.data?.items ?? [], own?.items);
   remember(groups);
   const sum = useSum(filter, groups, grouped.data && { isWhole: !(own ?? grouped.data).next });
-  const queuesMeant = queuesOf(filter, ticked, found.data?.items);
-  const meant = ticked.size ? { ...(queuesMeant.length === 1 && queuesMeant[0] !== "*" ? { queue: queuesMeant[0] } : {}), ids: runsOf(ticked) } : filter;
-  const rights = {
-    purge: queuesMeant.every((queue) => may("purge", queue)),
-    exportJob: queuesMeant.every((queue) => may("inspect", queue)),
-    replay: queuesMeant.every((queue) => may("purge", queue) && may("publish", queue)),
-  };
+  const meant = meantOf(filter, ticked, found.data?.items);
+  // A job that names no queue needs the rights on every queue, whatever letters it takes.
+  const place = meant.queue ?? "*";
+  const rights = { purge: may("purge", place), exportJob: may("inspect", place), replay: may("purge", place) && may("publish", place) };
   const open = (kind) => {
     if (kind === "replay") setDialog({ filter: meant, count: ticked.size || sum?.count });
     else if (kind === "export") exportLetters(meant, sum?.exact ? sum.count : null);
@@ -81,14 +78,6 @@ function useSum(filter, groups, known) {
   const fits = (group) =>
     (queue === undefined || group.queue === queue) && (reason === undefined || group.reason === reason) && (fingerprint === undefined || group.fingerprint === fingerprint);
   return { count: sumOf(groups.filter(fits)).count, exact: true };
-}
-
-/** The queues whose letters are meant; "*" stands for any. */
-function queuesOf(filter, ticked, letters = []) {
-  if (filter.queue) return [filter.queue];
-  if (!ticked.size) return ["*"];
-  const known = letters.filter((letter) => ticked.has(letter.dead_id));
-  return known.length === ticked.size ? [...new Set(known.map((letter) => letter.queue))] : ["*"];
 }
 
 start(DeadLetters);

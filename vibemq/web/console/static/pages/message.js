@@ -1,4 +1,5 @@
 import { html, useState } from "../vendor/ui.js";
+import { isStoredText } from "../pure/body.js";
 import { path } from "../pure/commands.js";
 import { count, counted, size } from "../pure/format.js";
 import { link, params, setParams } from "../parts/address.js";
@@ -40,7 +41,7 @@ function Message() {
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./queues">Queues</a><span aria-hidden="true">/</span><a href=${link("queue", { queue, tab: "messages" })}><${Name} name=${queue} /></a><span aria-hidden="true">/</span></nav>
     <div class="title"><h1>Message ${count(Number(sequence))}</h1><span class="push"></span><div class="actions">
-      ${may("publish", queue) && found.data?.payload !== undefined && !found.data.truncated && html`<button type="button" class="button" onClick=${() => setPublishing(true)}>Publish one like it</button>`}
+      ${may("publish", queue) && found.data && isStoredText(found.data) && html`<button type="button" class="button" onClick=${() => setPublishing(true)}>Publish one like it</button>`}
       ${may("purge", queue) && found.data?.state && found.data.state !== "in_flight" && html`<button type="button" class="button danger" onClick=${drop}>Remove…</button>`}
     </div></div>
     ${found.problem?.status === 404 ? html`<div class="table-box"><${Empty} title="This message is not in the queue"><p>It was consumed, removed or moved, or never existed. Messages that failed for good are among the <a href=${link("dead-letters", { queue })}>dead letters</a>.</p></${Empty}></div>` : html`<${Loaded} found=${found} what="Reading the message">${(data) => html`

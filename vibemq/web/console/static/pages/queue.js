@@ -15,7 +15,7 @@ import { Options, OPTIONS, shownValue } from "./shared/options.js";
 import { Publish } from "./shared/queue-publish.js";
 import { HELD, QueueState, Sentence, useNativeUrl } from "./shared/state.js";
 import { adminLine, path, query as queryText } from "../pure/commands.js";
-import { count, counted, size } from "../pure/format.js";
+import { count, counted, exactJson, size } from "../pure/format.js";
 import { visible } from "../pure/symbols.js";
 
 const TABS = [["now", "Now"], ["messages", "Messages"], ["options", "Options"], ["tail", "Tail"]];
@@ -63,7 +63,7 @@ function State({ queue }) {
 const moved = ({ options, name, size, ...figures }, before) => ({ ...before, ...figures, bytes: size });
 
 /** The queue as another broker's settings or a PUT would have it. */
-const definition = ({ queue, options }) => JSON.stringify({ queue, options }, null, 2);
+const definition = ({ queue, options }) => exactJson({ queue, options }, 2);
 
 /** On the tab that has it, a plain click only scrolls. */
 function toEnd(event, tab) {

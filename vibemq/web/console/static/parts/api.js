@@ -1,6 +1,7 @@
 // The client of /api/v1: JSON in and out, problems as sentences, conditional requests, retries, and the end of a session.
 import { signal } from "../vendor/ui.js";
 import { query as queryText } from "../pure/commands.js";
+import { exactJson } from "../pure/format.js";
 import { matches } from "../pure/patterns.js";
 
 export const BASE = new URL("../api/v1/", document.baseURI);
@@ -53,7 +54,7 @@ export async function call(method, path, options = {}) {
   let body;
   if (options.raw !== undefined) body = options.raw;
   else if (options.body !== undefined) {
-    body = JSON.stringify(options.body);
+    body = exactJson(options.body);
     headers["content-type"] = method === "PATCH" ? "application/merge-patch+json" : "application/json";
   }
   if (options.ifMatch) headers["if-match"] = options.ifMatch;

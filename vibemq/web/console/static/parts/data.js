@@ -12,6 +12,15 @@ const GONE = new Set([403, 404]);
 /** Whether figures move. Switched off, every page stays as it is. */
 export const live = signal(true);
 
+/** Calls `act` whenever figures move again; the answer ends that. What the stream has told meanwhile it does not tell again. */
+export function onGoingOn(act) {
+  let wasLive = live.value;
+  return live.subscribe((isLive) => {
+    if (isLive && !wasLive) act();
+    wasLive = isLive;
+  });
+}
+
 /** `path` null: nothing yet. Answers {data, problem, at, isOld, refresh}: data stays while newer ones are fetched;
  * `isOld`: they belong to the address before. `topic`: of the event stream; `merge(frame, data)` puts a frame into the data.
  * `every` 0: once. `onAnswer`: given each response. @type {UseData} */
@@ -56,6 +65,7 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
     const timer = setInterval(tick, every * (0.9 + Math.random() * 0.2));
     const onSeen = () => document.visibilityState === "visible" && tick();
     document.addEventListener("visibilitychange", onSeen);
+    const leavePause = onGoingOn(() => fetchNow({ signal: leaving.signal }));
     const leaveTopic = topic
       ? onTopic(topic, ({ data, error }) => {
           if (!live.value || latest.current !== wanted) return;
@@ -68,6 +78,7 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
       leaving.abort();
       clearInterval(timer);
       document.removeEventListener("visibilitychange", onSeen);
+      leavePause();
       leaveTopic();
     };
   }, [wanted, every, topic]);

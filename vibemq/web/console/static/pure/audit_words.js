@@ -1,4 +1,6 @@
 // Records of the audit log in words.
+import { digits } from "./format.js";
+
 const TEXT_MAX = 160;
 const LIST_MAX = 5;
 /** Options that records have as numbers (`vibemq.model.options`). */
@@ -26,7 +28,7 @@ export function pairs(given, before = "") {
 
 function wordOf(name, value) {
   if (typeof value === "boolean") return value ? "yes" : "no";
-  return (typeof value === "number" && CHOICES[name]?.[value]) || String(value);
+  return (typeof value === "number" && CHOICES[name]?.[value]) || digits(value);
 }
 
 function listed(values) {

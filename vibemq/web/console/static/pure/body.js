@@ -22,6 +22,9 @@ export function textOf(bytes) {
   }
 }
 
+/** Whether all of a body is there, as text and as it is stored: neither cut, opened from gzip or brotli, nor hidden. */
+export const isStoredText = ({ payload, truncated, decoded_size }) => typeof payload === "string" && !truncated && decoded_size === undefined;
+
 export function hexLines(bytes, { from = 0 } = {}) {
   const lines = [];
   for (let at = 0; at < bytes.length; at += 16) {

@@ -1,4 +1,5 @@
 // Command lines, quoted for a POSIX shell.
+import { exactJson } from "./format.js";
 
 const PLAIN = /^[A-Za-z0-9_@%+=:,./-]+$/;
 
@@ -33,7 +34,7 @@ export function curlLine(method, url, { body = undefined, headers = {}, withToke
   if (withToken) words.push("-H", '"Authorization: Bearer $VIBEMQ_ACCESS_TOKEN"');
   const all = body === undefined ? headers : { "content-type": "application/json", ...headers };
   for (const [name, value] of Object.entries(all)) words.push("-H", quote(`${name}: ${value}`));
-  if (body !== undefined) words.push("--data", quote(JSON.stringify(body)));
+  if (body !== undefined) words.push("--data", quote(exactJson(body)));
   if (data !== undefined) words.push("--data-binary", quote(data));
   words.push(quote(url));
   return words.join(" ");

@@ -18,6 +18,17 @@ export function counted(value, one, many = `${one}s`) {
 /** Errors begin with a small letter where a prefix may stand before them; a name such as audit.list stays what it is. */
 export const capitalized = (text) => (/^[a-z]+[._][a-z]/.test(text) ? text : text.charAt(0).toUpperCase() + text.slice(1));
 
+/** The largest number of the broker, which stands for no limit: a number of JavaScript only comes near it. */
+const UNLIMITED = "9223372036854775807";
+const MARK = "\u0000no limit\u0000";
+
+/** A number as the broker has written it. */
+export const digits = (value) => (value === Number(UNLIMITED) ? UNLIMITED : String(value));
+
+/** As `JSON.stringify`, with that number digit for digit. */
+export const exactJson = (value, indent = 0) =>
+  JSON.stringify(value, (_, inner) => (inner === Number(UNLIMITED) ? MARK : inner), indent)?.replaceAll(JSON.stringify(MARK), UNLIMITED);
+
 /** Events per second: exact when small, rounded when large. */
 export function rate(value) {
   if (value === null || value === undefined) return "–";

@@ -223,6 +223,18 @@ export function runsOf(ids) {
   return runs.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(",");
 }
 
+/** The letters that an action is for: those that are ticked, else all that fit. Of ticked ones the queue is named where all are of
+ * one: who may not do it on every queue may do it there.
+ * @param {LetterFilter} filter @param {Set<number>} ticked @param {{dead_id: number, queue: string}[]} letters of this page
+ * @returns {LetterFilter} */
+export function meantOf(filter, ticked, letters = []) {
+  if (!ticked.size) return filter;
+  const known = letters.filter(({ dead_id: id }) => ticked.has(id));
+  const queues = new Set(known.map(({ queue }) => queue));
+  const queue = filter.queue ?? (known.length === ticked.size && queues.size === 1 ? known[0].queue : undefined);
+  return { ...(queue ? { queue } : {}), ids: runsOf(ticked) };
+}
+
 // Attempts of a dead letter, and what to know before a replay, in words.
 
 /** "3, all of them failed": how often consumers got it, and how often they did not manage. */

@@ -7,7 +7,7 @@ import { Field } from "../../parts/filters.js";
 import { Name } from "../../parts/text.js";
 import { flag } from "./queue-create.js";
 import { path } from "../../pure/commands.js";
-import { count, counted, duration, parseDuration, parseSize, size } from "../../pure/format.js";
+import { count, counted, digits, duration, parseDuration, parseSize, size } from "../../pure/format.js";
 
 const MODES = [
   ["round_robin", "round robin: each message to one consumer"],
@@ -77,7 +77,7 @@ export function fieldValue(option, value) {
   if (value === null || value === undefined) return "";
   if (option.kind === "ms" && value % 1000 === 0 && value !== 0) return `${value / 1000}s`;
   if (option.kind === "ms" && value !== 0) return `${value}ms`;
-  return String(value);
+  return digits(value);
 }
 
 /** [value, what is wrong with the text]. */

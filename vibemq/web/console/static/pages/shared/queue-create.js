@@ -7,6 +7,7 @@ import { Modal } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
 import { Trouble } from "../../parts/text.js";
 import { path } from "../../pure/commands.js";
+import { digits } from "../../pure/format.js";
 import { NAME_RULE, nameProblem } from "../../pure/names.js";
 import { OptionField, OPTIONS, fieldValue, readValue, usual } from "./options.js";
 
@@ -47,4 +48,4 @@ export function CreateQueue({ onClose }) {
 }
 
 /** An option as a flag of the command line. */
-export const flag = ([name, value]) => [name.replace(/_ms$/, "").replaceAll("_", "-"), typeof value === "number" && name.endsWith("_ms") ? `${value}ms` : String(value).replaceAll("_", "-")];
+export const flag = ([name, value]) => [name.replace(/_ms$/, "").replaceAll("_", "-"), typeof value === "number" && name.endsWith("_ms") ? `${value}ms` : digits(value).replaceAll("_", "-")];
