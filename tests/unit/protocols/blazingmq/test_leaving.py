@@ -171,6 +171,16 @@ def test_a_disconnect_ends_some_streams_in_each_turn() -> None:
     assert room.sdk.over
 
 
+def test_a_client_that_is_lost_behind_its_disconnect_has_left(room: SessionRoom) -> None:
+    """However many of its streams have not been ended."""
+    room.open()
+    room.configure()
+    assert not room.session.has_left
+    room.say(room.sdk.disconnect()[1])
+    assert room.next(Unsubscribe), "which is not answered"
+    assert room.session.has_left
+
+
 def turn(room: SessionRoom) -> list[Request]:
     """All that a driver takes in one turn of the loop: until nothing is unread, or for as long as nothing comes."""
     asked: list[Request] = []

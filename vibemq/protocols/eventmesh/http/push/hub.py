@@ -26,7 +26,6 @@ from vibemq.protocols.eventmesh.http.push.registry import (
     KeptSubscription,
     SubscriptionKey,
     SubscriptionRegistry,
-    told_after,
 )
 from vibemq.protocols.eventmesh.http.push.slots import PushSlots
 from vibemq.protocols.eventmesh.http.settings import EventMeshHttpSettings
@@ -196,9 +195,10 @@ class SubscriptionHub:
 
         def begin(topic: str, told: Done) -> None:
             ending = self._known.ended_with(_key_of(principal, group, topic, url), principal)
-            each_told = told_after(len(ending), told)
-            for key in ending:
-                self._end(key, each_told)
+            if len(ending) > 1:
+                self._exchanges.begin(HubExchange(ending, self._end, told))
+            else:
+                self._end(ending[0], told)
 
         self._exchanges.begin(HubExchange(dict.fromkeys(topics), begin, done))
 

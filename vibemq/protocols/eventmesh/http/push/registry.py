@@ -302,7 +302,7 @@ class SubscriptionRegistry:
             else:
                 self._early.append((kept, told_kept))
         sequence, coming = self._held.pop(key, None), self._coming.pop(key, set())
-        each_told = told_after(len(coming) + (sequence is not None), told)
+        each_told = _told_after(len(coming) + (sequence is not None), told)
         self._ended_early.update(dict.fromkeys(coming, each_told))
         self._ended_early.update(dict.fromkeys(self._unknown.pop(key, ()), _nobody))
         if sequence is not None:
@@ -373,7 +373,7 @@ def _discard(ids_of: dict[SubscriptionKey, set[str]], key: SubscriptionKey, reco
             del ids_of[key]
 
 
-def told_after(count: int, told: Told) -> Told:
+def _told_after(count: int, told: Told) -> Told:
     """To be called so often: then `told` hears the last error, if there was one. At once, if nothing is to come."""
     left, failed = count, None
 

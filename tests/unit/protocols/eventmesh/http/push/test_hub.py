@@ -286,7 +286,7 @@ def test_the_own_login_of_a_user_ends_what_was_subscribed_with_its_access_tokens
     assert _tokens(room) == {"second"}
     room.principal = mine
     room.unsubscribe("t")
-    room.go_on()
+    room.pass_time(0)
     assert _tokens(room) == set()
     assert not room.hub._known._by_tokens
 
