@@ -431,11 +431,6 @@ class BlazingmqSession(BaseSession[BlazingmqState]):
         self._reader.end()
         state.close()
 
-    @property
-    def has_left(self) -> bool:
-        """A connection that is lost behind a disconnect, and before all has been given back, is no failed delivery."""
-        return self._state.disconnecting
-
     def let_go(self) -> Iterator[None]:
         # A client that has opened very many queues is not freed in one turn of the loop.
         yield from self._state.let_go()
