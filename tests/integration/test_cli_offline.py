@@ -207,6 +207,15 @@ def test_a_backup_into_the_data_directory_is_refused(
     assert sorted(path.name for path in data_dir.iterdir()) == before
 
 
+def test_a_dry_run_of_a_backup_tells_the_most_that_it_takes(
+    data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "backup"
+    assert run_app(main.app, "vibemq-admin", ["backup", str(target), "--data-dir", str(data_dir), "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith(f"{data_dir}: at most ")
+    assert not target.exists()
+
+
 def test_a_backup_is_restored_where_nothing_is_yet(admin: Run, data_dir: Path, tmp_path: Path, provider: str) -> None:
     target, place = tmp_path / "backup", tmp_path / "new" / "disk" / "data"
     assert admin("backup", target, "--data-dir", data_dir)[0] == 0

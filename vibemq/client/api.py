@@ -483,7 +483,8 @@ class Client(Asynchronous):
                 = no bound. `Subscription.set_prefetch` changes them.
             share: the subscriptions of this client with the same name have one prefetch together, whatever their
                 queues; another prefetch than theirs is refused, none takes theirs.
-            priority: the consumers of the highest priority are served first; with `where`, those of each selector.
+            priority: only the consumers of the highest priority receive, also while they have no room; with `where`,
+                those of each selector.
             weight: so many messages in a row are this consumer's turn, where several take turns.
             where: only messages that match are delivered: `'region == "eu" && total > 100'`, a condition on their
                 headers; see the reference of selectors. What matches no consumer of the group waits in the queue.

@@ -140,8 +140,8 @@ class QueueOptions:
             )
         if self.highest_priority_only and not self.is_fan_out:
             raise InvalidOptions(
-                "highest_priority_only is for fan-out queues; in the others the consumers of the highest priority are "
-                "served first anyway; leave it out, or choose a fan-out mode"
+                "highest_priority_only is for fan-out queues; in the others only the consumers of the highest priority "
+                "receive anyway; leave it out, or choose a fan-out mode"
             )
 
     @property

@@ -100,7 +100,9 @@ def test_what_is_tried_is_told_and_not_done(vibemq: Run, queue: str, capfdbinary
     assert vibemq("admin", "group", "quarantine", queue, "none", "3", "--dry-run")[0] == 3
 
 
-def test_an_ordinary_group_is_listed_sought_and_removed(vibemq: Run, queue: str) -> None:
+def test_an_ordinary_group_is_listed_sought_and_removed(
+    vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     vibemq("admin", "queue", "create", queue, "--mode", "fan-out-with-ack", "--retention", "log")
     vibemq("pub", queue, "1", "2")
     vibemq("sub", queue, "--group", "people", "--from-beginning", "--count", "2")
@@ -109,4 +111,7 @@ def test_an_ordinary_group_is_listed_sought_and_removed(vibemq: Run, queue: str)
     assert vibemq("admin", "group", "seek", queue, "people", "earliest", "--yes")[0] == 0
     [group] = [group for group in vibemq("admin", "group", "ls", queue)[1] if group["group"] == "people"]
     assert group["backlog_messages"] == 2
+    capfdbinary.readouterr()
+    assert run_app(admin_main.app, "vibemq-admin", ["group", "seek", queue, "people", "sequence:9", "--yes"]) == 0
+    assert "messages 3 to 8 are not for this group" in capfdbinary.readouterr().err.decode()
     assert vibemq("admin", "group", "rm", queue, "people", "--yes")[0] == 0

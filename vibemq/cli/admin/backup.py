@@ -51,9 +51,10 @@ def backup(
         refuse_inside(target, data_dir)
         refuse_unless_empty(target)
         size = _back_up_offline(target, data_dir, storage, out, dry_run=dry_run)
-        verb = "would be copied" if dry_run else "copied"
+        # Reserved disk space and settled messages of the journal are not copied.
+        told = f"at most {bytes_text(size)} would be copied" if dry_run else f"{bytes_text(size)} copied"
         value = {"target": str(target), "bytes": size, "dry_run": dry_run, "online": False}
-        out.emit(value, f"{data_dir}: {bytes_text(size)} {verb} to {target}")
+        out.emit(value, f"{data_dir}: {told} to {target}")
         return
     assert url is not None
     if dry_run:

@@ -123,14 +123,12 @@ def create(
     out = Output(json=json)
     verb = "would read" if dry_run else "reads"
     out.emit(found, f"group {group} of queue {queue}: {verb} from {found['committed']}")
-    _note_beyond(out, found)
+    _note_beyond(out, found["committed"], found["tail"])
 
 
-def _note_beyond(out: Output, found: dict[str, Any]) -> None:
-    """Of a group that stands behind the end of its queue, which is what a mistyped sequence does. Only of cursors it is
-    known."""
-    end, at = found.get("tail"), found.get("committed", 0)
-    if end is not None and at > end:
+def _note_beyond(out: Output, at: int, end: int) -> None:
+    """Of a group that stands behind the end of its queue, which is what a mistyped sequence does."""
+    if at > end:
         span = f"message {end} is" if at == end + 1 else f"messages {end} to {at - 1} are"
         out.note(f"! the queue has not come so far yet: when they are published, {span} not for this group", "yellow")
 
@@ -227,7 +225,10 @@ def seek(
     why = f", not to {asked}: the queue keeps messages from {to} on, or ends there" if is_elsewhere else ""
     done = would("moved", dry_run=dry_run)
     out.emit(found, f"group {group} of queue {queue}: {done} from {before['committed']} to {to}{why}")
-    _note_beyond(out, found)
+    if start.startswith("sequence:"):
+        # The answer about a group of ordinary subscribers does not have the end of the queue.
+        end = found["tail"] if "tail" in found else ask(url, timeout, "group.offsets", queue=queue)["tail"]
+        _note_beyond(out, to, end)
     if is_elsewhere:
         raise typer.Exit(ExitCode.PARTLY)
 
