@@ -29,6 +29,7 @@ TOML = "\n".join(
         user("reader", queues("orders", "subscribe")),
         user("colleague", queues("orders", "subscribe")),
         user("mortician", queues("orders", "inspect")),
+        user("job", queues("orders", "subscribe"), queues("orders.checked", "publish")),
     )
 )
 
@@ -39,6 +40,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with running(broker_on(folder / "data", folder, toml=TOML)) as started:
         with connected(started.port, "root") as root:
             root.admin("queue.create", queue="orders", options={"retention": "log"})
+            root.admin("queue.create", queue="orders.checked", options={"retention": "log"})
         yield started
 
 
@@ -71,6 +73,16 @@ def test_writers(broker: BrokerProcess) -> None:
     end, numbers = query.batch(start)
     assert sorted(numbers) == [1, 2, 3, 6]
     query.live.commit(end)
+
+
+def test_a_pattern_takes_in_queues_that_the_user_may_only_write(broker: BrokerProcess) -> None:
+    """To leave them out would leave out the queues of a missing permission, too."""
+    job = {"username": "job", "passwordEnv": "SPARK_PW"}
+    Query(broker, queuePattern="order[s]", group="of-job", **job).live.initialOffset()
+    with pytest.raises(Refused, match=r"'subscribe' on queue 'orders.checked'"):
+        Query(broker, queuePattern="orders*", group="of-job", **job).live.initialOffset()
+    with pytest.raises(Refused, match=r"'subscribe' on queue 'orders.checked'"):
+        read(broker, queuePattern="orders*", **job)
 
 
 def test_readers_of_dead_letters(broker: BrokerProcess) -> None:

@@ -46,13 +46,15 @@ class _Reach(NamedTuple):
 
 
 class Admission:
-    """Asks the broker; remembers only since when too few messages have been waiting."""
+    """Asks the broker; remembers since when too few messages have been waiting, and what it has told of."""
 
     def __init__(self, client: BrokerClient, plans: QueryPlans, settings: SourceOptions) -> None:
         self._client = client
         self._plans = plans
         self._settings = settings
         self._waiting_since: float | None = None
+        self._told_beyond: dict[str, int] = {}
+        """Queue -> where the query stands beyond its end."""
 
     def next(self, start: Positions, limits: AdmissionLimits, targets: Mapping[str, QueuePosition] | None) -> Positions:
         """Where the next batch ends; `start` when there is nothing, after a pause. Where it was planned to end before,
@@ -188,7 +190,9 @@ class Admission:
             )
             if self._settings.fail_on_data_loss:
                 raise DataLoss(f"{what}. {GO_ON}")
-            notice(what)
+            if self._told_beyond.get(queue) != first:
+                self._told_beyond[queue] = first
+                notice(what)
         check_losses(queue, [(low, min(high, until - 1)) for low, high in reach.lost if low < until], self._settings)
 
 

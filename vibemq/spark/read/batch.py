@@ -12,7 +12,7 @@ from vibemq.spark.errors import GO_ON, DataLoss, OptionError, Refused, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import notice, read_task
 from vibemq.spark.read.offsets import OffsetRange
-from vibemq.spark.read.planning import ask_splits, dead_partitions, is_left_out, partitions, queues_of
+from vibemq.spark.read.planning import ask_splits, dead_partitions, is_gone_from_pattern, partitions, queues_of
 from vibemq.spark.values import Start
 
 
@@ -47,7 +47,7 @@ def _span(client: BrokerClient, settings: SourceOptions, queue: str) -> OffsetRa
         first, group = _first(client, settings, queue, head, tail)
         end = min(_end(client, settings, queue, tail), tail)
     except Refused as error:
-        if is_left_out(error, settings):
+        if is_gone_from_pattern(error, settings):
             return None
         raise explained(error, queue, settings.group) from None
     # What a group has no more of is told when it is read: below the head is also what it has given up, or let expire.

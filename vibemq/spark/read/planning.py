@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from vibemq.spark.connection.client import BrokerClient, Ticket
-from vibemq.spark.errors import Refused, explained
+from vibemq.spark.errors import Refused, deleted_queues, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import PlannedBatch, Task
 from vibemq.spark.read.offsets import OffsetRange, Positions, spans
@@ -34,8 +34,8 @@ def queues_of(client: BrokerClient, settings: SourceOptions) -> tuple[str, ...]:
     return tuple(name for name in names if fnmatch.fnmatchcase(name, pattern) and not name.startswith(OWN_QUEUE_PREFIX))
 
 
-def is_left_out(error: Refused, settings: SourceOptions) -> bool:
-    """Of a batch read: whether the queue has gone since the pattern was looked up, before its range was known."""
+def is_gone_from_pattern(error: Refused, settings: SourceOptions) -> bool:
+    """Whether the queue has gone since the pattern was looked up."""
     return bool(settings.queue_pattern) and error.code == "QUEUE_NOT_FOUND"
 
 
@@ -95,6 +95,8 @@ def partitions(
         try:
             cuts = client.json(ticket)["cuts"]
         except Refused as error:
+            if settings.fail_on_data_loss and is_gone_from_pattern(error, settings):
+                raise deleted_queues([span.queue]) from None
             if settings.fail_on_data_loss or not error.says_queue_is_gone:
                 raise explained(error, span.queue, span.group) from None
             # Whoever reads it finds the same, and says so.
@@ -121,7 +123,7 @@ def dead_partitions(client: BrokerClient, settings: SourceOptions, queue: str) -
     try:
         range_now = client.call("dead.offsets", queue, {})
     except Refused as error:
-        if is_left_out(error, settings):
+        if is_gone_from_pattern(error, settings):
             return []
         raise explained(error, queue) from None
     head, tail, count = int(range_now["head"]), int(range_now["tail"]), int(range_now["count"])

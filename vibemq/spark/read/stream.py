@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from vibemq.spark.connection.client import BrokerClient
-from vibemq.spark.errors import Refused, SourceError, deleted_queues, explained
+from vibemq.spark.errors import Refused, SourceError, Unreachable, deleted_queues, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.admission import Admission, AdmissionLimits
 from vibemq.spark.read.cursors import QueryCursor, QueryCursors
@@ -246,9 +246,13 @@ class _Live:
         asked = self._cursors.ask_to_acknowledge(start, tag_of(start))
         try:
             yield
-        finally:
-            # Also when the rest has failed: that the group is another query's now explains what the rest has met.
+        except Unreachable:
+            raise  # There was time enough for an answer.
+        except BaseException:
+            # That the group is another query's now explains what the rest has met.
             self._cursors.acknowledged(asked)
+            raise
+        self._cursors.acknowledged(asked)
         self._acknowledged = start
 
     def _end(self, start: Positions, limits: AdmissionLimits) -> Positions:

@@ -163,8 +163,10 @@ def _block(pairs: tuple[tuple[str, Any], ...]) -> bytes:
             raise ValueError(f"its header {name!r} is not UTF-8, and headers are texts") from None
         if not name or not text:
             continue
-        if len(text) > HEADER_VALUE_UNITS_MAX:
-            raise ValueError(f"its header {name!r} has {len(text):,} characters; at most {HEADER_VALUE_UNITS_MAX:,}")
+        # As the broker counts them: an emoji is two.
+        units = len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+        if units > HEADER_VALUE_UNITS_MAX:
+            raise ValueError(f"its header {name!r} has {units:,} characters; at most {HEADER_VALUE_UNITS_MAX:,}")
         for raw in (name.encode(), text.encode()):
             parts += (len(raw).to_bytes(2, "big"), raw)
     if len(parts) > 4 * HEADERS_MAX:

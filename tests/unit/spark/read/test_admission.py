@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.crash.ledger import BrokerProcess
 from tests.unit.spark.hand import Query, at, facts, publish_at_three_instants
+from vibemq.spark.errors import DataLoss
 
 pytestmark = pytest.mark.slow
 Publish = Callable[..., None]
@@ -24,6 +25,24 @@ def test_where_a_new_group_begins(
     publish(queue, 0, 4)
     query = Query(broker, queue=queue, startingOffsets=start.replace("Q", queue))
     assert query.batch(query.live.initialOffset())[1] == numbers
+
+
+def test_a_group_that_begins_behind_the_end_of_its_queue_is_told_once(
+    broker: BrokerProcess, queue: str, publish: Publish, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An idle query polls several times a second."""
+    publish(queue, 0, 4)
+    how = {"queue": queue, "startingOffsets": f'{{"{queue}": 7}}'}
+    query = Query(broker, **how)
+    start = query.live.initialOffset()
+    with pytest.raises(DataLoss, match="ends at 5, and the query stands at 7"):
+        query.latest(start)
+    careless = Query(broker, **how, failOnDataLoss="false")
+    for _ in range(3):
+        assert careless.latest(start) == start
+    assert capfd.readouterr().err.count("ends at 5, and the query stands at 7") == 1
+    publish(queue, 4, 8)
+    assert careless.batch(start)[1] == [6, 7]
 
 
 def test_a_new_group_may_begin_at_an_instant(broker: BrokerProcess, queue: str, publish: Publish) -> None:

@@ -166,6 +166,22 @@ def test_a_queue_of_a_pattern_that_goes_before_its_range_is_known_is_left_out(
         read(broker, queues=f"{queue},{queue}.gone", deadLetters=dead)
 
 
+def test_a_queue_of_a_pattern_that_goes_when_its_range_is_known_is_told_as_deleted(
+    broker: BrokerProcess, mq: Any, queue: str, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(queue, 0, 2)
+    real = BrokerClient.ask_verb
+
+    def ask(self: Any, verb: str, *arguments: Any, **more: Any) -> Any:
+        if verb == "group.split":
+            mq.delete_queue(queue)
+        return real(self, verb, *arguments, **more)
+
+    monkeypatch.setattr(BrokerClient, "ask_verb", ask)
+    with pytest.raises(DataLoss, match=f"queue '{queue}' was deleted.*failOnDataLoss=false"):
+        read(broker, queuePattern=f"{queue}*")
+
+
 def test_what_is_no_longer_kept(
     broker: BrokerProcess, mq: Any, queue: str, publish: Publish, capfd: pytest.CaptureFixture[str]
 ) -> None:

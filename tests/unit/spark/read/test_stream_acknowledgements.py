@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("pyspark")
 from tests.crash.ledger import BrokerProcess
 from tests.unit.spark.hand import Query, facts
-from vibemq.spark.errors import Refused
+from vibemq.spark.errors import Refused, Unreachable
+from vibemq.spark.read.cursors import QueryCursors
 
 pytestmark = pytest.mark.slow
 Publish = Callable[..., None]
@@ -40,6 +41,23 @@ def test_what_was_acknowledged_is_not_acknowledged_again_by_the_commit_that_foll
     assert capsys.readouterr().err == "", "Spark commits what the batch began with: nobody is asked"
     query.live.commit(after)
     assert "waits for the next batch" in capsys.readouterr().err
+
+
+def test_a_broker_that_is_away_is_waited_for_once(
+    broker_of_ones_own: BrokerProcess, publish_to: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The acknowledgement that was asked for would be waited for as long again."""
+    publish_to(broker_of_ones_own, "orders", 0, 10)
+    query = Query(broker_of_ones_own, queue="orders", retryTimeout="0")
+    end, _ = query.batch(query.live.initialOffset())
+    query.latest(end)
+    waits: list[Any] = []
+    monkeypatch.setattr(QueryCursors, "acknowledged", lambda cursors, asked: waits.append(asked))
+    query.latest(end)
+    broker_of_ones_own.kill()
+    with pytest.raises(Unreachable, match="cannot reach the broker"):
+        query.latest(end)
+    assert len(waits) == 1, "of the poll before"
 
 
 def test_ack_on_commit_waits_for_the_next_batch(broker: BrokerProcess, queue: str, publish: Publish) -> None:

@@ -116,6 +116,10 @@ def test_each_row_may_name_its_queue() -> None:
             "row 1 .*'m1': its header 'h' has 4,097 characters",
         ),
         (
+            {"body": [b"x", b"y"], "headers": [None, [("h", "\U0001f600".encode() * 2049)]]},
+            "row 1 .*'m1': its header 'h' has 4,098 characters",
+        ),
+        (
             {"body": [b"x", b"y"], "headers": [None, [(str(n), b"x") for n in range(51)]]},
             "row 1 .*'m1': it has 51 headers; at most 50",
         ),
