@@ -15,7 +15,7 @@ const world = {
 };
 // Some of them node has itself, in part for reading alone.
 for (const [name, value] of Object.entries(world)) Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
-const { call, get, lookWhoIsHere, lostSince, session } = await import("../../../vibemq/web/console/static/parts/api.js");
+const { call, get, loadSession, lookWhoIsHere, lostSince, session, sessionProblem } = await import("../../../vibemq/web/console/static/parts/api.js");
 const { live, onGoingOn, readEvents } = await import("../../../vibemq/web/console/static/parts/data.js");
 
 const json = (value, status = 200, headers = {}) => new Response(JSON.stringify(value), { status, headers: { "content-type": "application/json", ...headers } });
@@ -38,7 +38,9 @@ const refused = () => Promise.reject(new TypeError("Failed to fetch"));
 /** Nobody waits between two attempts. */
 const withoutPauses = () => mock.method(globalThis, "setTimeout", (done) => void queueMicrotask(done));
 /** What is on its way arrives. */
-const arrived = () => new Promise((done) => setImmediate(() => setImmediate(() => setImmediate(done))));
+const arrived = async () => {
+  for (let turn = 0; turn < 20; turn++) await new Promise(setImmediate);
+};
 
 beforeEach(() => {
   mock.restoreAll();
@@ -146,6 +148,17 @@ test("a change whose first request is under way still is asked for again with it
   const asked = answering(refused, json({ status: 409, code: "IDEMPOTENCY_BUSY" }, 409, { "retry-after": "1" }), json({ job: "7" }, 201));
   assert.deepEqual(await call("POST", "jobs", { body: {} }), { job: "7" });
   assert.equal(new Set(asked.map(({ headers }) => headers["idempotency-key"])).size, 1);
+});
+
+test("a page that is opened while the broker recovers goes on by itself when it has", async () => {
+  withoutPauses();
+  const recovers = json({ status: 503, code: "RECOVERING", detail: "the broker recovers its store; ask again later" }, 503, { "retry-after": "1" });
+  const asked = answering(...Array(7).fill(recovers), json({ user: "ann", token: null, auth_enabled: true, authenticated: true }));
+  session.value = null;
+  await loadSession();
+  assert.deepEqual([session.value, sessionProblem.value.code], [null, "RECOVERING"]);
+  await arrived();
+  assert.deepEqual([session.value.user, sessionProblem.value, asked.length], ["ann", null, 8]);
 });
 
 test("a tab does not go on under the name of somebody whose cookie is another one's now", async () => {

@@ -159,7 +159,12 @@ export function leaveForLogin() {
 export const session = signal(null);
 export const sessionProblem = signal(null);
 
+const AGAIN_MS = 2000;
+let again;
+
+/** A broker that recovers its store or stops is asked again, until it has answered. */
 export async function loadSession() {
+  clearTimeout(again);
   try {
     const found = await get("session");
     if (found.auth_enabled && !found.authenticated) leaveForLogin();
@@ -167,6 +172,7 @@ export async function loadSession() {
     sessionProblem.value = null;
   } catch (problem) {
     sessionProblem.value = problem;
+    if (problem.isPassing) again = setTimeout(loadSession, AGAIN_MS);
   }
 }
 

@@ -31,6 +31,8 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
   latest.current = wanted;
   const asked = useRef(0);
   const answered = useRef(0);
+  /** Without an answer there is nothing that a frame of the stream could be put into. */
+  const isAnswered = useRef(false);
   const fetchNow = useCallback(
     async (options = {}) => {
       if (wanted === null) return;
@@ -41,10 +43,12 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
         const data = await get(path, query, { ...options, onAnswer });
         if (!counts()) return;
         answered.current = number;
+        isAnswered.current = true;
         setState({ wanted, data, problem: null, at: Date.now() });
       } catch (problem) {
         if (problem.name === "AbortError" || !counts()) return;
         answered.current = number;
+        isAnswered.current = false;
         setState((before) => ({ ...before, problem, data: before.wanted === wanted && !GONE.has(problem.status) ? before.data : undefined, wanted }));
       }
     },
@@ -52,11 +56,12 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
   );
   useEffect(() => {
     const leaving = new AbortController();
+    isAnswered.current = false;
     fetchNow({ signal: leaving.signal });
     if (!every) return () => leaving.abort();
     let isUnderWay = false;
     const tick = async () => {
-      if (isUnderWay || !live.value || document.visibilityState !== "visible" || carried.has(topic)) return;
+      if (isUnderWay || !live.value || document.visibilityState !== "visible" || (isAnswered.current && carried.has(topic))) return;
       isUnderWay = true;
       await fetchNow({ signal: leaving.signal });
       isUnderWay = false;
