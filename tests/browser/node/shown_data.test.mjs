@@ -85,6 +85,18 @@ test("what could not be had is asked for again, whatever the stream tells", asyn
   assert.deepEqual([shown.problem, shown.data], [null, { ready: 3 }]);
 });
 
+test("what a frame cannot be put into is asked for anew", async () => {
+  told({ streamed: ["queue:d"] });
+  const merge = (frame, data) => (frame.tag === data.tag ? { ...data, ...frame } : undefined);
+  await show("queues/d", { topic: "queue:d", merge }, [200, { tag: 1, most: 5 }], [200, { tag: 2, most: 6 }]);
+  told({ frame: { topic: "queue:d", data: { tag: 1, ready: 1 } } });
+  await arrived();
+  assert.deepEqual(shown.data, { tag: 1, most: 5, ready: 1 });
+  told({ frame: { topic: "queue:d", data: { tag: 2, ready: 2 } } });
+  await arrived();
+  assert.deepEqual(shown.data, { tag: 2, most: 6 });
+});
+
 test("a page that was paused has what has changed meanwhile when it goes on", async () => {
   told({ streamed: ["queue:c"] });
   await show("queues/c", { topic: "queue:c" }, [200, { ready: 9 }], [200, { ready: 0 }]);

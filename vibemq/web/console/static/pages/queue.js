@@ -17,13 +17,14 @@ import { HELD, QueueState, Sentence, useNativeUrl } from "./shared/state.js";
 import { adminLine, path, query as queryText } from "../pure/commands.js";
 import { count, counted, exactJson, size } from "../pure/format.js";
 import { visible } from "../pure/symbols.js";
+import { queueMoved } from "../pure/topics.js";
 
 const TABS = [["now", "Now"], ["messages", "Messages"], ["options", "Options"], ["tail", "Tail"]];
 
 function Queue() {
   const { queue = "", tab = "now" } = params.value;
   const [etag, setEtag] = useState("");
-  const found = useData(queue ? path`queues/${queue}` : null, { topic: queue ? `queue:${queue}` : null, merge: moved, onAnswer: (response) => response.headers.get("etag") && setEtag(response.headers.get("etag")) });
+  const found = useData(queue ? path`queues/${queue}` : null, { topic: queue ? `queue:${queue}` : null, merge: queueMoved, onAnswer: (response) => response.headers.get("etag") && setEtag(response.headers.get("etag")) });
   const [isPublishing, setPublishing] = useState(false);
   if (!queue) return html`<h1>Queue</h1><${Empty} title="Which queue?"><p>Choose one from <a href="./queues">the list of queues</a>.</p></${Empty}>`;
   document.title = `${queue} · VibeMQ`;
@@ -58,9 +59,6 @@ function State({ queue }) {
   const found = useData("queues", { query, topic: `queues${queryText(query)}`, merge: ({ queues }) => ({ items: queues }) });
   return found.data?.items.map(({ state }) => html`<${QueueState} state=${state} isWhole=${true} />`);
 }
-
-/** A frame of the stream is the description as the engine has it: its options are left out, they are those of the ETag. */
-const moved = ({ options, name, size, ...figures }, before) => ({ ...before, ...figures, bytes: size });
 
 /** The queue as another broker's settings or a PUT would have it. */
 const definition = ({ queue, options }) => exactJson({ queue, options }, 2);

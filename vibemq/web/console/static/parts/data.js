@@ -22,7 +22,8 @@ export function onGoingOn(act) {
 }
 
 /** `path` null: nothing yet. Answers {data, problem, at, isOld, refresh}: data stays while newer ones are fetched;
- * `isOld`: they belong to the address before. `topic`: of the event stream; `merge(frame, data)` puts a frame into the data.
+ * `isOld`: they belong to the address before. `topic`: of the event stream; `merge(frame, data)` puts a frame into the data, or answers
+ * undefined where all has to be asked for.
  * `every` 0: once. `onAnswer`: given each response. @type {UseData} */
 export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (frame) => frame, onAnswer } = {}) {
   const wanted = path === null ? null : path + queryText(query);
@@ -76,7 +77,12 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
           if (!live.value || latest.current !== wanted) return;
           if (error) return void fetchNow();
           // Frames bring what moves; the answer to the request, which comes first, has all the rest.
-          setState((before) => (before.data === undefined ? before : { wanted, data: merge(data, before.data), problem: null, at: Date.now() }));
+          setState((before) => {
+            const merged = before.data === undefined ? undefined : merge(data, before.data);
+            if (merged !== undefined) return { wanted, data: merged, problem: null, at: Date.now() };
+            if (before.data !== undefined) fetchNow();
+            return before;
+          });
         })
       : () => {};
     return () => {
