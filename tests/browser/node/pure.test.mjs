@@ -9,7 +9,7 @@ const { laidOut, layout, tokens } = await import(new URL("body.js", pure));
 const { fromBase64, hexLines, isStoredText, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
 const { visible } = await import(new URL("symbols.js", pure));
 const { matches } = await import(new URL("patterns.js", pure));
-const { placeAfterLogin } = await import(new URL("names.js", pure));
+const { isTyped, placeAfterLogin } = await import(new URL("names.js", pure));
 const { EventReader } = await import(new URL("sse.js", pure));
 
 test("errors begin large, but for names of operations and settings", () => {
@@ -78,6 +78,11 @@ test("names stand behind -- and options have their values", () => {
 test("a line for curl has the name of the secret's variable, never a secret", () => {
   const line = curlLine("POST", "http://localhost:2926/api/v1/queues/a/purge", { body: { at_most: 1 }, withToken: true });
   assert.equal(line, `curl -sS -X POST -H "Authorization: Bearer $VIBEMQ_ACCESS_TOKEN" -H 'content-type: application/json' --data '{"at_most":1}' http://localhost:2926/api/v1/queues/a/purge`);
+});
+
+test("a name that begins or ends with a space can be typed as well", () => {
+  for (const [typed, wanted] of [["a", "a"], [" a ", "a"], [" ", " "], [" a", " a"]]) assert.ok(isTyped(typed, wanted));
+  for (const [typed, wanted] of [["", "a"], ["A", "a"], ["a", " a"]]) assert.ok(!isTyped(typed, wanted));
 });
 
 test("every name is one segment of a path that URL parsers keep", () => {
