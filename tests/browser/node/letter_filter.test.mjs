@@ -6,7 +6,6 @@ import {
   filterOfSearch,
   hasOptions,
   optionsOfFilter,
-  emptyPage,
   idsOf,
   meantOf,
   isEmpty,
@@ -103,13 +102,6 @@ test("ticked letters are meant with their queue, where all are of one", () => {
   assert.deepEqual(meantOf(filter, new Set([1, 3]), letters), { ids: "1,3" });
   assert.deepEqual(meantOf(filter, new Set([1, 9]), letters), { ids: "1,9" });
   assert.deepEqual(meantOf({ queue: "a" }, new Set([1, 9]), letters), { queue: "a", ids: "1,9" });
-});
-
-test("an empty page of a search that goes on does not say that nothing fits", () => {
-  assert.deepEqual(emptyPage({ next: "more", examined: 12_000 }), ["Nothing found so far", "12,000 letters could be looked at in a moment. The next page goes on there."]);
-  assert.deepEqual(emptyPage({ next: null, examined: 40 }, "more"), ["No more letters fit", "What was found is on the pages before."]);
-  assert.equal(emptyPage({ next: null, examined: 40 }), null);
-  assert.equal(emptyPage(undefined), null);
 });
 
 test("runs of ids", () => {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
-const { capitalized, count, counted, digits, duration, exactJson, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
+const { capitalized, count, counted, digits, duration, emptyPage, exactJson, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
 const { adminLine, assigned, curlLine, path, query, quote, segment } = await import(new URL("commands.js", pure));
 const { laidOut, layout, tokens } = await import(new URL("body.js", pure));
 const { fromBase64, hexLines, isStoredText, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
@@ -83,6 +83,13 @@ test("a line for curl has the name of the secret's variable, never a secret", ()
 test("a name that begins or ends with a space can be typed as well", () => {
   for (const [typed, wanted] of [["a", "a"], [" a ", "a"], [" ", " "], [" a", " a"]]) assert.ok(isTyped(typed, wanted));
   for (const [typed, wanted] of [["", "a"], ["A", "a"], ["a", " a"]]) assert.ok(!isTyped(typed, wanted));
+});
+
+test("an empty page of a search that goes on does not say that nothing fits", () => {
+  assert.deepEqual(emptyPage({ next: "more", examined: 12_000 }, undefined, "letter"), ["Nothing found so far", "12,000 letters could be looked at in a moment. The next page goes on there."]);
+  assert.deepEqual(emptyPage({ next: null, examined: 40 }, "more", "record"), ["No more records fit", "What was found is on the pages before."]);
+  assert.equal(emptyPage({ next: null, examined: 40 }, undefined, "letter"), null);
+  assert.equal(emptyPage(undefined, undefined, "letter"), null);
 });
 
 test("every name is one segment of a path that URL parsers keep", () => {

@@ -6,8 +6,9 @@ import { useData } from "../parts/data.js";
 import { start } from "../parts/frame.js";
 import { may } from "../parts/api.js";
 import { Empty, Loaded } from "../parts/text.js";
+import { emptyPage } from "../pure/format.js";
 import { sumOf, withGroupsOf } from "../pure/letter_groups.js";
-import { bodyOfFilter, emptyPage, filterOfSearch, hasOptions, isEmpty, meantOf, optionsOfFilter, searchOfFilter } from "../pure/letters.js";
+import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, meantOf, optionsOfFilter, searchOfFilter } from "../pure/letters.js";
 import { Groups, LetterFilters, NoLetters, NothingFits, Summary } from "./letters/filters.js";
 import { remember } from "./letters/kinds.js";
 import { ReplayDialog, exportLetters, purge, usePreview } from "./letters/actions.js";
@@ -44,7 +45,7 @@ function DeadLetters() {
     else purge(meant, () => { found.refresh(); grouped.refresh(); setTicks({ key, ids: new Set() }); });
   };
   const isNone = grouped.data && groups.length === 0 && isEmpty(filter) && found.data?.items.length === 0;
-  const [emptyTitle, emptyText] = emptyPage(found.data, cursor) ?? [];
+  const [emptyTitle, emptyText] = emptyPage(found.data, cursor, "letter") ?? [];
   const nothing = isEmpty(filter) ? html`<${NoLetters} />` : html`<${NothingFits} filter=${filter} change=${change} />`;
   const empty = emptyTitle ? html`<${Empty} title=${emptyTitle}><p role="status">${emptyText}</p></${Empty}>` : nothing;
   return html`

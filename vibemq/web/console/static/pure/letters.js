@@ -235,14 +235,6 @@ export function meantOf(filter, ticked, letters = []) {
   return { ...(queue ? { queue } : {}), ids: runsOf(ticked) };
 }
 
-/** [title, sentence] of a page of letters that is empty although the search is not over, or was begun before; null where nothing fits.
- * The broker looks at letters one by one for a moment, and then answers what it has.
- * @param {{next?: string | null, examined?: number} | undefined} page */
-export function emptyPage(page, cursor = "") {
-  if (page?.next) return ["Nothing found so far", `${counted(page.examined ?? 0, "letter")} could be looked at in a moment. The next page goes on there.`];
-  return cursor ? ["No more letters fit", "What was found is on the pages before."] : null;
-}
-
 // Attempts of a dead letter, and what to know before a replay, in words.
 
 /** "3, all of them failed": how often consumers got it, and how often they did not manage. */
