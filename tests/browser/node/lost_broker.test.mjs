@@ -123,6 +123,13 @@ test("the broker's own refusals stay what they are", async () => {
   assert.equal(lostSince.value, 0);
 });
 
+test("a page of a list that a broker does not know which was started anew is told apart", async () => {
+  answering(json({ status: 422, code: "INVALID_PAYLOAD", detail: "cursor does not belong", errors: [{ pointer: "/cursor", detail: "cursor does not belong" }] }, 422));
+  await assert.rejects(get("queues", { cursor: "x" }), { isOldPage: true });
+  answering(json({ status: 422, code: "INVALID_PAYLOAD", errors: [{ pointer: "/limit", detail: "too many" }] }, 422));
+  await assert.rejects(get("queues"), { isOldPage: false });
+});
+
 test("a page where an answer should be, as that of a proxy's login, is a problem and no data", async () => {
   answering(html(200));
   await assert.rejects(get("queues"), { status: 200, message: /not the broker/ });

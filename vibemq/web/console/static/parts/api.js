@@ -31,6 +31,11 @@ export class Problem extends Error {
   get isPassing() {
     return [0, 429, 503].includes(this.status) || this.code === "IDEMPOTENCY_BUSY";
   }
+
+  /** Whether the page of a list that the address names is not known any more: the broker was started anew, or the filter is another. */
+  get isOldPage() {
+    return this.errors.some(({ pointer }) => pointer === "/cursor");
+  }
 }
 
 const answers = new Map();
