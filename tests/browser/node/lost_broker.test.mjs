@@ -150,6 +150,16 @@ test("a broker that takes the request and does not answer is lost after a minute
   assert.equal(asked[0].signal, undefined);
 });
 
+test("of a change that has no answer it is not said that the page tries it again", async () => {
+  withoutPauses();
+  for (const answer of [refused, html(502)]) {
+    answering(answer);
+    await assert.rejects(get("queues"), { message: /cannot be reached. This page tries again/ });
+    await assert.rejects(call("POST", "dead-letters/preview", { body: {}, key: null, changesNothing: true }), { message: /cannot be reached. Try again in a moment/ });
+    for (const method of ["POST", "PATCH", "DELETE"]) await assert.rejects(call(method, "jobs/1", { body: {} }), { status: 0, message: /cannot be reached. Whether this was carried out is not known/ });
+  }
+});
+
 test("a change whose first request is under way still is asked for again with its key", async () => {
   withoutPauses();
   const asked = answering(refused, json({ status: 409, code: "IDEMPOTENCY_BUSY" }, 409, { "retry-after": "1" }), json({ job: "7" }, 201));
