@@ -104,6 +104,16 @@ test("ticked letters are meant with their queue, where all are of one", () => {
   assert.deepEqual(meantOf({ queue: "a" }, new Set([1, 9]), letters), { queue: "a", ids: "1,9" });
 });
 
+test("instants of a filter are in the zone of all others on the page", () => {
+  const [at, here] = [Date.UTC(2026, 10, 26, 0, 35), process.env.TZ];
+  process.env.TZ = "Asia/Tokyo";
+  const told = (utc) => partsOf({ since: at, until: at }, undefined, utc).map(({ value }) => value);
+  assert.deepEqual(told(true), ["2026-11-26 00:35:00", "2026-11-26 00:35:00"]);
+  assert.deepEqual(told(false), ["2026-11-26 09:35:00", "2026-11-26 09:35:00"]);
+  if (here === undefined) delete process.env.TZ;
+  else process.env.TZ = here;
+});
+
 test("runs of ids", () => {
   assert.deepEqual(idsOf("20-22, 17"), [17, 20, 21, 22]);
   assert.equal(idsOf("3-1"), null);

@@ -15,7 +15,7 @@ const world = {
 };
 // Some of them node has itself, in part for reading alone.
 for (const [name, value] of Object.entries(world)) Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
-const { call, get, lookWhoIsHere, lostSince, session } = await import("../../../vibemq/web/console/static/parts/api.js");
+const { call, get, loadSession, lookWhoIsHere, lostSince, session, sessionProblem } = await import("../../../vibemq/web/console/static/parts/api.js");
 const { live, onGoingOn, readEvents } = await import("../../../vibemq/web/console/static/parts/data.js");
 
 const json = (value, status = 200, headers = {}) => new Response(JSON.stringify(value), { status, headers: { "content-type": "application/json", ...headers } });
@@ -38,7 +38,9 @@ const refused = () => Promise.reject(new TypeError("Failed to fetch"));
 /** Nobody waits between two attempts. */
 const withoutPauses = () => mock.method(globalThis, "setTimeout", (done) => void queueMicrotask(done));
 /** What is on its way arrives. */
-const arrived = () => new Promise((done) => setImmediate(() => setImmediate(() => setImmediate(done))));
+const arrived = async () => {
+  for (let turn = 0; turn < 20; turn++) await new Promise(setImmediate);
+};
 
 beforeEach(() => {
   mock.restoreAll();
@@ -121,6 +123,13 @@ test("the broker's own refusals stay what they are", async () => {
   assert.equal(lostSince.value, 0);
 });
 
+test("a page of a list that a broker does not know which was started anew is told apart", async () => {
+  answering(json({ status: 422, code: "INVALID_PAYLOAD", detail: "cursor does not belong", errors: [{ pointer: "/cursor", detail: "cursor does not belong" }] }, 422));
+  await assert.rejects(get("queues", { cursor: "x" }), { isOldPage: true });
+  answering(json({ status: 422, code: "INVALID_PAYLOAD", errors: [{ pointer: "/limit", detail: "too many" }] }, 422));
+  await assert.rejects(get("queues"), { isOldPage: false });
+});
+
 test("a page where an answer should be, as that of a proxy's login, is a problem and no data", async () => {
   answering(html(200));
   await assert.rejects(get("queues"), { status: 200, message: /not the broker/ });
@@ -141,11 +150,32 @@ test("a broker that takes the request and does not answer is lost after a minute
   assert.equal(asked[0].signal, undefined);
 });
 
+test("of a change that has no answer it is not said that the page tries it again", async () => {
+  withoutPauses();
+  for (const answer of [refused, html(502)]) {
+    answering(answer);
+    await assert.rejects(get("queues"), { message: /cannot be reached. This page tries again/ });
+    await assert.rejects(call("POST", "dead-letters/preview", { body: {}, key: null, changesNothing: true }), { message: /cannot be reached. Try again in a moment/ });
+    for (const method of ["POST", "PATCH", "DELETE"]) await assert.rejects(call(method, "jobs/1", { body: {} }), { status: 0, message: /cannot be reached. Whether this was carried out is not known/ });
+  }
+});
+
 test("a change whose first request is under way still is asked for again with its key", async () => {
   withoutPauses();
   const asked = answering(refused, json({ status: 409, code: "IDEMPOTENCY_BUSY" }, 409, { "retry-after": "1" }), json({ job: "7" }, 201));
   assert.deepEqual(await call("POST", "jobs", { body: {} }), { job: "7" });
   assert.equal(new Set(asked.map(({ headers }) => headers["idempotency-key"])).size, 1);
+});
+
+test("a page that is opened while the broker recovers goes on by itself when it has", async () => {
+  withoutPauses();
+  const recovers = json({ status: 503, code: "RECOVERING", detail: "the broker recovers its store; ask again later" }, 503, { "retry-after": "1" });
+  const asked = answering(...Array(7).fill(recovers), json({ user: "ann", token: null, auth_enabled: true, authenticated: true }));
+  session.value = null;
+  await loadSession();
+  assert.deepEqual([session.value, sessionProblem.value.code], [null, "RECOVERING"]);
+  await arrived();
+  assert.deepEqual([session.value.user, sessionProblem.value, asked.length], ["ann", null, 8]);
 });
 
 test("a tab does not go on under the name of somebody whose cookie is another one's now", async () => {

@@ -3,13 +3,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
-const { capitalized, count, counted, digits, duration, exactJson, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
+const { capitalized, count, counted, digits, duration, emptyPage, exactJson, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
 const { adminLine, assigned, curlLine, path, query, quote, segment } = await import(new URL("commands.js", pure));
 const { laidOut, layout, tokens } = await import(new URL("body.js", pure));
 const { fromBase64, hexLines, isStoredText, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
 const { visible } = await import(new URL("symbols.js", pure));
 const { matches } = await import(new URL("patterns.js", pure));
-const { placeAfterLogin } = await import(new URL("names.js", pure));
+const { isTyped, placeAfterLogin } = await import(new URL("names.js", pure));
 const { EventReader } = await import(new URL("sse.js", pure));
 
 test("errors begin large, but for names of operations and settings", () => {
@@ -78,6 +78,18 @@ test("names stand behind -- and options have their values", () => {
 test("a line for curl has the name of the secret's variable, never a secret", () => {
   const line = curlLine("POST", "http://localhost:2926/api/v1/queues/a/purge", { body: { at_most: 1 }, withToken: true });
   assert.equal(line, `curl -sS -X POST -H "Authorization: Bearer $VIBEMQ_ACCESS_TOKEN" -H 'content-type: application/json' --data '{"at_most":1}' http://localhost:2926/api/v1/queues/a/purge`);
+});
+
+test("a name that begins or ends with a space can be typed as well", () => {
+  for (const [typed, wanted] of [["a", "a"], [" a ", "a"], [" ", " "], [" a", " a"]]) assert.ok(isTyped(typed, wanted));
+  for (const [typed, wanted] of [["", "a"], ["A", "a"], ["a", " a"]]) assert.ok(!isTyped(typed, wanted));
+});
+
+test("an empty page of a search that goes on does not say that nothing fits", () => {
+  assert.deepEqual(emptyPage({ next: "more", examined: 12_000 }, undefined, "letter"), ["Nothing found so far", "12,000 letters could be looked at in a moment. The next page goes on there."]);
+  assert.deepEqual(emptyPage({ next: null, examined: 40 }, "more", "record"), ["No more records fit", "What was found is on the pages before."]);
+  assert.equal(emptyPage({ next: null, examined: 40 }, undefined, "letter"), null);
+  assert.equal(emptyPage(undefined, undefined, "letter"), null);
 });
 
 test("every name is one segment of a path that URL parsers keep", () => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { QUERY_BYTES_MAX, TOPICS_MAX, chooseTopics } from "../../../vibemq/web/console/static/pure/topics.js";
+import { QUERY_BYTES_MAX, TOPICS_MAX, chooseTopics, queueMoved } from "../../../vibemq/web/console/static/pure/topics.js";
 
 const tabs = (count) => Array.from({ length: count }, (_, number) => [`queue:q${number}`, `queues?queue=q${number}`]);
 
@@ -20,4 +20,14 @@ test("long names do not make an address that is refused", () => {
   const chosen = chooseTopics(long);
   assert.ok(chosen.map((topic) => `&topic=${encodeURIComponent(topic)}`).join("").length <= QUERY_BYTES_MAX);
   assert.ok(chosen.includes("queues?queue=q19"));
+});
+
+test("a frame of a queue brings its figures, and says when its options are others", () => {
+  const frame = { name: "q", size: 7, ready: 2, incarnation: "a", options: { mode: 0, max_messages: 5 } };
+  const had = { queue: "q", bytes: 3, ready: 1, incarnation: "a", options: { mode: "round_robin", max_messages: 5 } };
+  const moved = queueMoved(frame, had);
+  assert.deepEqual([moved.ready, moved.bytes, moved.options, moved.name], [2, 7, had.options, undefined]);
+  assert.equal(queueMoved({ ...frame, ready: 3 }, moved).ready, 3);
+  assert.equal(queueMoved({ ...frame, options: { mode: 0, max_messages: 9 } }, moved), undefined);
+  assert.equal(queueMoved({ ...frame, incarnation: "b" }, moved), undefined);
 });

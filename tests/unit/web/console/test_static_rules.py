@@ -52,6 +52,13 @@ def test_names_from_outside_are_isolated() -> None:
     assert not found
 
 
+def test_names_of_groups_are_isolated_in_titles_and_notices_too() -> None:
+    """Whoever may consume chooses them, of any characters."""
+    risky = r"(?:title: |title=\$\{|say\(|>)`?[^`<>{]*(?:\$\{kindOf\(row\)\} )?\$\{row\.(?:group|queue)\}"
+    found = [f"{path.name}: {match[0]}" for path in OWN for match in re.finditer(risky, path.read_text())]
+    assert not found
+
+
 def test_files_are_short() -> None:
     long = [path.name for path in OWN if len(path.read_text().splitlines()) > 400]
     assert not long

@@ -5,22 +5,26 @@ Without readers nothing runs.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
 
-from vibemq.errors import QueueNotFound, VibeMQError
+from vibemq.errors import ErrorCode, QueueNotFound, VibeMQError
 from vibemq.model.access import Principal
 from vibemq.operations.reading.instants import with_instants
 from vibemq.web.api.messages.hiding import without_bodies
 from vibemq.web.api.services import ApiServices, Asker
 from vibemq.web.api.streams.frames import frame
 
+log = logging.getLogger("vibemq.http")
+
 PERIOD_S = 1.0
 ANSWER_TIMEOUT_S = 10.0
 """A topic that takes longer is left out this time."""
+FAULT = "the broker could not make these figures; its log has the reason"
 TOPICS_MAX = 32
 """Of one stream: twelve pages of the console want up to 24."""
 
@@ -193,6 +197,11 @@ class EventHub:
             return
         except VibeMQError as error:
             told = {"topic": topic.text, "error": {"code": error.code, "detail": str(error)}}
+        except Exception:
+            # A bug of ours ends neither the other topics nor the stream; it is written down once, not each second.
+            if FAULT.encode() not in subject.frame:
+                log.exception("the figures of %s could not be made", topic.kind)
+            told = {"topic": topic.text, "error": {"code": ErrorCode.SERVER_ERROR, "detail": FAULT}}
         if self.view(asker) != view:
             return
         made = frame(topic.kind, orjson.dumps(with_instants(told, ("headers", "arguments", "values"))))

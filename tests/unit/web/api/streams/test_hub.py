@@ -64,6 +64,32 @@ async def test_nobody_waits_for_the_figures_that_another_user_wants() -> None:
     assert hub.subjects == 0
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_fault_of_one_topic_is_told_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    class Operations:
+        async def ask(self, asker: Asker, operation: str, arguments: dict[str, Any]) -> Any:
+            if operation == "job.list":
+                raise ZeroDivisionError
+            return SimpleNamespace(result={"state": "ok"})
+
+    policy = SimpleNamespace(is_superuser=lambda principal: False, rights_of=lambda principal: None)
+    async with anyio.create_task_group() as tasks:
+        services = SimpleNamespace(
+            operations=Operations(),
+            accounts=SimpleNamespace(policy=policy),
+            peers=SimpleNamespace(begin=tasks.start_soon),
+        )
+        hub = EventHub(cast(ApiServices, services))
+        reader = hub.open(ASKER, [read_topic("jobs"), read_topic("overview")])
+        told = b""
+        while b"overview" not in told:
+            told += await reader.take(60)
+        assert b'{"topic":"jobs","error":{"code":"SERVER_ERROR","detail":"the broker could not' in told
+        assert caplog.messages == ["the figures of jobs could not be made"]
+        reader.close()
+
+
 def test_topics_are_read_strictly() -> None:
     assert read_topic("queue:orders.eu") == EventTopic(
         "queue:orders.eu", "queue", "queue.info", (("groups_max", 100), ("queue", "orders.eu"))

@@ -1,6 +1,6 @@
 // Audit: who changed what, over which protocol, with which result.
 import { html, useMemo, useState } from "../vendor/ui.js";
-import { count, exactJson } from "../pure/format.js";
+import { count, emptyPage, exactJson } from "../pure/format.js";
 import { pairs, placeOf, withinMs } from "../pure/audit_words.js";
 import { link, params } from "../parts/address.js";
 import { Commands, Copy } from "../parts/command.js";
@@ -60,6 +60,7 @@ function Audit() {
   const rows = useSteady(found.data?.items, keyOf, JSON.stringify([query, found.isOld, again]));
   const hasMoved = rows.some((row, at) => row !== found.data?.items[at]);
   const isFiltered = Boolean(user || operation || queue || within);
+  const [emptyTitle, emptyText] = emptyPage(found.data, cursor, "record") ?? [];
   return html`
     <div class="title"><h1>Audit</h1></div>
     <p class="lead">Everything that changed something, over every protocol, and every log-in. Publishing and consuming are not recorded.</p>
@@ -72,7 +73,7 @@ function Audit() {
     ]} />
     <${Loaded} found=${found} what="Loading the audit">${(data) => html`<${Table} caption="Audit" isQuiet=${true} isCards=${true} columns=${COLUMNS.filter(({ key }) => key !== "count" || data.items.some((row) => row.count !== null && row.count !== undefined))} rows=${rows} keyOf=${keyOf} name="audit" hiddenAtFirst="request,protocol" next=${data.next}
       bar=${html`<${Copy} text=${() => data.items.map((row) => exactJson(row)).join("\n")} what="the records of this page as JSON lines" label="Copy as JSON lines" />${hasMoved && html`<button type="button" class="button quiet slim" onClick=${() => setAgain(again + 1)}>Sort again</button>`}`}
-      empty=${isFiltered ? html`<${Empty} title="No record fits this filter"><p>Operations are written as in the reference: <code>queue.purge</code>, <code>user.grant</code>.</p></${Empty}>` : html`<${Empty} title="Nothing has been changed yet"><p>A record appears when somebody creates, changes or deletes a queue, replays or purges dead letters, changes users, or logs in.</p></${Empty}>`} />`}</${Loaded}>
+      empty=${emptyTitle ? html`<${Empty} title=${emptyTitle}><p role="status">${emptyText}</p></${Empty}>` : isFiltered ? html`<${Empty} title="No record fits this filter"><p>Operations are written as in the reference: <code>queue.purge</code>, <code>user.grant</code>.</p></${Empty}>` : html`<${Empty} title="Nothing has been changed yet"><p>A record appears when somebody creates, changes or deletes a queue, replays or purges dead letters, changes users, or logs in.</p></${Empty}>`} />`}</${Loaded}>
     <${Commands} admin=${[["audit", "ls"], { options: { user, operation, queue, "newer-than": newer_than_ms === undefined ? null : `${newer_than_ms}ms`, limit: LIMIT, oldest: order === "oldest" } }]} request=${{ path: "audit", query }} />`;
 }
 

@@ -152,7 +152,7 @@ function Quarantine({ row, onClose, onDone }) {
     }
   };
   const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main danger" disabled=${!runs}>Quarantine ${counted(many, "message")}</button>`;
-  return html`<${Modal} title=${`Quarantine messages of ${row.group}?`} onClose=${onClose} onSubmit=${() => runs && send()} footer=${footer}>
+  return html`<${Modal} title=${html`Quarantine messages of <${Name} name=${row.group} />?`} onClose=${onClose} onSubmit=${() => runs && send()} footer=${footer}>
     <p>For messages that make the reader fail: they become dead letters, and this cursor never reads them again. Other readers still do.</p>
     <${Field} label="Sequences" hint="As 17, 20-25." wrong=${text && !runs ? "Write sequences and ranges." : null}>${(id, about) => html`<input id=${id} aria-describedby=${about} value=${text} spellcheck=${false} onInput=${(event) => setText(event.target.value)} />`}</${Field}>
     <${Commands} admin=${[["group", "quarantine"], { options: { yes: true }, names: [row.queue, row.group, ...(runs ?? []).map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`))] }]} request=${{ method: "POST", path: `${groupPath(row)}/quarantine`, body }} />

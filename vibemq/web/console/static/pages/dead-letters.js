@@ -5,7 +5,8 @@ import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { start } from "../parts/frame.js";
 import { may } from "../parts/api.js";
-import { Loaded } from "../parts/text.js";
+import { Empty, Loaded } from "../parts/text.js";
+import { emptyPage } from "../pure/format.js";
 import { sumOf, withGroupsOf } from "../pure/letter_groups.js";
 import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, meantOf, optionsOfFilter, searchOfFilter } from "../pure/letters.js";
 import { Groups, LetterFilters, NoLetters, NothingFits, Summary } from "./letters/filters.js";
@@ -44,7 +45,9 @@ function DeadLetters() {
     else purge(meant, () => { found.refresh(); grouped.refresh(); setTicks({ key, ids: new Set() }); });
   };
   const isNone = grouped.data && groups.length === 0 && isEmpty(filter) && found.data?.items.length === 0;
-  const empty = isEmpty(filter) ? html`<${NoLetters} />` : html`<${NothingFits} filter=${filter} change=${change} />`;
+  const [emptyTitle, emptyText] = emptyPage(found.data, cursor, "letter") ?? [];
+  const nothing = isEmpty(filter) ? html`<${NoLetters} />` : html`<${NothingFits} filter=${filter} change=${change} />`;
+  const empty = emptyTitle ? html`<${Empty} title=${emptyTitle}><p role="status">${emptyText}</p></${Empty}>` : nothing;
   return html`
     <div class="title"><h1>Dead letters</h1></div>
     ${grouped.data && html`<${Summary} sum=${sumOf(groups)} isPart=${Boolean(grouped.data.next)} />`}

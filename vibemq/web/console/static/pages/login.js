@@ -34,7 +34,7 @@ function Login() {
     setUnderWay(true);
     setProblem(null);
     try {
-      await post("session", body, { atLogin: true, key: null });
+      await post("session", body, { atLogin: true, key: null, changesNothing: true });
       location.replace(place);
     } catch (found) {
       setProblem(found);

@@ -17,13 +17,14 @@ import { HELD, QueueState, Sentence, useNativeUrl } from "./shared/state.js";
 import { adminLine, path, query as queryText } from "../pure/commands.js";
 import { count, counted, exactJson, size } from "../pure/format.js";
 import { visible } from "../pure/symbols.js";
+import { queueMoved } from "../pure/topics.js";
 
 const TABS = [["now", "Now"], ["messages", "Messages"], ["options", "Options"], ["tail", "Tail"]];
 
 function Queue() {
   const { queue = "", tab = "now" } = params.value;
   const [etag, setEtag] = useState("");
-  const found = useData(queue ? path`queues/${queue}` : null, { topic: queue ? `queue:${queue}` : null, merge: moved, onAnswer: (response) => response.headers.get("etag") && setEtag(response.headers.get("etag")) });
+  const found = useData(queue ? path`queues/${queue}` : null, { topic: queue ? `queue:${queue}` : null, merge: queueMoved, onAnswer: (response) => response.headers.get("etag") && setEtag(response.headers.get("etag")) });
   const [isPublishing, setPublishing] = useState(false);
   if (!queue) return html`<h1>Queue</h1><${Empty} title="Which queue?"><p>Choose one from <a href="./queues">the list of queues</a>.</p></${Empty}>`;
   document.title = `${queue} · VibeMQ`;
@@ -58,9 +59,6 @@ function State({ queue }) {
   const found = useData("queues", { query, topic: `queues${queryText(query)}`, merge: ({ queues }) => ({ items: queues }) });
   return found.data?.items.map(({ state }) => html`<${QueueState} state=${state} isWhole=${true} />`);
 }
-
-/** A frame of the stream is the description as the engine has it: its options are left out, they are those of the ETag. */
-const moved = ({ options, name, size, ...figures }, before) => ({ ...before, ...figures, bytes: size });
 
 /** The queue as another broker's settings or a PUT would have it. */
 const definition = ({ queue, options }) => exactJson({ queue, options }, 2);
@@ -265,7 +263,7 @@ function Messages({ data }) {
     <${Loaded} found=${found} what="Looking into the queue">${(page) => html`
       <${Table} name="messages" caption=${`${state ? STATES.find(([key]) => key === state)[1] : "Found"} messages`} isQuiet=${true} rows=${page.items} keyOf=${({ sequence }) => sequence} columns=${columnsOf(queue, state)} next=${page.next ?? null}
         bar=${page.examined !== undefined && html`<span role="status">${counted(page.items.length, "message")} found among ${count(page.examined)} ${page.next ? "that could be looked at in a moment; the next page goes on there" : "looked at"}.</span>`}
-        empty=${isSearch ? html`<${Empty} title=${page.next ? "Nothing found so far" : "No message fits"}><p>Messages that failed for good are among the <a href=${link("dead-letters", { queue, message_id, header: headers })}>dead letters</a>.</p></${Empty}>` : html`<${Empty} title=${NOTHING[state][0]}><p>${NOTHING[state][1]}</p>${newer_than_ms && html`<p>Only what was published in the chosen time is looked at.</p>`}</${Empty}>`} />`}</${Loaded}>
+        empty=${isSearch ? html`<${Empty} title=${page.next ? "Nothing found so far" : cursor ? "No more messages fit" : "No message fits"}><p>Messages that failed for good are among the <a href=${link("dead-letters", { queue, message_id, header: headers })}>dead letters</a>.</p></${Empty}>` : html`<${Empty} title=${NOTHING[state][0]}><p>${NOTHING[state][1]}</p>${newer_than_ms && html`<p>Only what was published in the chosen time is looked at.</p>`}</${Empty}>`} />`}</${Loaded}>
     <p class="muted small">Looking takes nothing: no message is handed out, counted or moved. Oldest ready: <${Duration} ms=${data.oldest_at ? Math.max(0, Date.now() - new Date(data.oldest_at).getTime()) : null} />.</p>
     <${Commands} admin=${state === "ready" || isSearch ? [["queue", "peek"], { options: { limit: LIMIT, from, "newer-than": newer_than_ms && `${newer_than_ms}ms`, state: isSearch && state, id: message_id, header: headers?.map((pair) => pair.replace(":", "=")) }, names: [queue] }] : null} request=${{ path: path`queues/${queue}/messages`, query }} />`;
 }

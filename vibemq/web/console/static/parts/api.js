@@ -31,6 +31,11 @@ export class Problem extends Error {
   get isPassing() {
     return [0, 429, 503].includes(this.status) || this.code === "IDEMPOTENCY_BUSY";
   }
+
+  /** Whether the page of a list that the address names is not known any more: the broker was started anew, or the filter is another. */
+  get isOldPage() {
+    return this.errors.some(({ pointer }) => pointer === "/cursor");
+  }
 }
 
 const answers = new Map();
@@ -47,7 +52,8 @@ export const patch = (path, body = {}, options = {}) => call("PATCH", path, { bo
 export const remove = (path, query, options = {}) => call("DELETE", path, { query, ...options });
 
 /** One request. Reading, and what has a key of its own, is tried again when the way was bad; nothing else is.
- * Returns the value of the answer; `onAnswer` is given the response itself (for its ETag and Location). */
+ * `changesNothing`: of a POST that only asks. Returns the value of the answer; `onAnswer` is given the response itself (for its ETag
+ * and Location). */
 export async function call(method, path, options = {}) {
   const url = urlOf(path, options.query);
   const headers = { accept: "application/json", ...options.headers };
@@ -72,7 +78,7 @@ export async function call(method, path, options = {}) {
       return value;
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      const problem = error instanceof Problem ? error : unreached();
+      const problem = error instanceof Problem && error.status !== 0 ? error : unreached(method === "GET" ? "read" : options.changesNothing ? "asked" : "changed");
       lostSince.value = problem.status === 0 ? lostSince.value || Date.now() : 0;
       if (problem.status === 401 && !options.atLogin) leaveForLogin();
       if (isLast || !problem.isPassing) throw problem;
@@ -122,7 +128,14 @@ function parsed(text) {
   }
 }
 
-export const unreached = () => new Problem(0, { detail: "The broker cannot be reached. This page tries again by itself." });
+const LOST = {
+  read: "This page tries again by itself.",
+  asked: "Try again in a moment.",
+  changed: "Whether this was carried out is not known: look at what is there, and do it again if it was not.",
+};
+
+/** Only what is read is asked for until there is an answer. @param {keyof typeof LOST} what */
+export const unreached = (what = "read") => new Problem(0, { detail: `The broker cannot be reached. ${LOST[what]}` });
 
 /** Numbers of 128 bits; `crypto.randomUUID` is missing on plain http. */
 export function newKey() {
@@ -159,7 +172,12 @@ export function leaveForLogin() {
 export const session = signal(null);
 export const sessionProblem = signal(null);
 
+const AGAIN_MS = 2000;
+let again;
+
+/** A broker that recovers its store or stops is asked again, until it has answered. */
 export async function loadSession() {
+  clearTimeout(again);
   try {
     const found = await get("session");
     if (found.auth_enabled && !found.authenticated) leaveForLogin();
@@ -167,6 +185,7 @@ export async function loadSession() {
     sessionProblem.value = null;
   } catch (problem) {
     sessionProblem.value = problem;
+    if (problem.isPassing) again = setTimeout(loadSession, AGAIN_MS);
   }
 }
 

@@ -22,7 +22,8 @@ export function onGoingOn(act) {
 }
 
 /** `path` null: nothing yet. Answers {data, problem, at, isOld, refresh}: data stays while newer ones are fetched;
- * `isOld`: they belong to the address before. `topic`: of the event stream; `merge(frame, data)` puts a frame into the data.
+ * `isOld`: they belong to the address before. `topic`: of the event stream; `merge(frame, data)` puts a frame into the data, or answers
+ * undefined where all has to be asked for.
  * `every` 0: once. `onAnswer`: given each response. @type {UseData} */
 export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (frame) => frame, onAnswer } = {}) {
   const wanted = path === null ? null : path + queryText(query);
@@ -31,6 +32,8 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
   latest.current = wanted;
   const asked = useRef(0);
   const answered = useRef(0);
+  /** Without an answer there is nothing that a frame of the stream could be put into. */
+  const isAnswered = useRef(false);
   const fetchNow = useCallback(
     async (options = {}) => {
       if (wanted === null) return;
@@ -41,10 +44,12 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
         const data = await get(path, query, { ...options, onAnswer });
         if (!counts()) return;
         answered.current = number;
+        isAnswered.current = true;
         setState({ wanted, data, problem: null, at: Date.now() });
       } catch (problem) {
         if (problem.name === "AbortError" || !counts()) return;
         answered.current = number;
+        isAnswered.current = false;
         setState((before) => ({ ...before, problem, data: before.wanted === wanted && !GONE.has(problem.status) ? before.data : undefined, wanted }));
       }
     },
@@ -52,11 +57,12 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
   );
   useEffect(() => {
     const leaving = new AbortController();
+    isAnswered.current = false;
     fetchNow({ signal: leaving.signal });
     if (!every) return () => leaving.abort();
     let isUnderWay = false;
     const tick = async () => {
-      if (isUnderWay || !live.value || document.visibilityState !== "visible" || carried.has(topic)) return;
+      if (isUnderWay || !live.value || document.visibilityState !== "visible" || (isAnswered.current && carried.has(topic))) return;
       isUnderWay = true;
       await fetchNow({ signal: leaving.signal });
       isUnderWay = false;
@@ -71,7 +77,12 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
           if (!live.value || latest.current !== wanted) return;
           if (error) return void fetchNow();
           // Frames bring what moves; the answer to the request, which comes first, has all the rest.
-          setState((before) => (before.data === undefined ? before : { wanted, data: merge(data, before.data), problem: null, at: Date.now() }));
+          setState((before) => {
+            const merged = before.data === undefined ? undefined : merge(data, before.data);
+            if (merged !== undefined) return { wanted, data: merged, problem: null, at: Date.now() };
+            if (before.data !== undefined) fetchNow();
+            return before;
+          });
         })
       : () => {};
     return () => {

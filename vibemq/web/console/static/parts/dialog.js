@@ -2,6 +2,7 @@
 import { html, signal, useEffect, useId, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
 import { Commands } from "./command.js";
 import { Outside, Trouble } from "./text.js";
+import { isTyped } from "../pure/names.js";
 
 /** A dialog that is open while it is rendered. Escape and the cross close it; the focus goes back to where it was. */
 export function Modal({ title, onClose, footer, broad, children, onSubmit }) {
@@ -54,7 +55,7 @@ function Asking({ question }) {
     question.done(answer);
   };
   const act = async () => {
-    if (isUnderWay || (wanted !== null && typed.trim() !== wanted)) return;
+    if (isUnderWay || (wanted !== null && !isTyped(typed, wanted))) return;
     setUnderWay(true);
     setProblem(null);
     try {
@@ -66,7 +67,7 @@ function Asking({ question }) {
   };
   const footer = html`
     <button type="button" class="button" onClick=${() => close(undefined)}>Cancel</button>
-    <button type="submit" class=${`button main ${question.isDanger ? "danger" : ""}`} disabled=${isUnderWay || (wanted !== null && typed.trim() !== wanted)}>${question.button}</button>`;
+    <button type="submit" class=${`button main ${question.isDanger ? "danger" : ""}`} disabled=${isUnderWay || (wanted !== null && !isTyped(typed, wanted))}>${question.button}</button>`;
   return html`<${Modal} title=${question.title} onClose=${() => close(undefined)} footer=${footer} onSubmit=${act}>
     <div>${question.happens}</div>
     ${question.reversible && html`<p class="muted">${question.reversible}</p>`}

@@ -26,7 +26,8 @@ const HEALTH = { ok: ["good", "Healthy"], warning: ["warn", "Warning"], alarm: [
 export function start(View) {
   render(html`<${Frame} View=${View} />`, document.getElementById("console"));
   loadSession();
-  addEventListener("focus", lookWhoIsHere);
+  // Also of a page to which Back has brought one, as it was.
+  for (const when of ["focus", "pageshow"]) addEventListener(when, lookWhoIsHere);
   document.addEventListener("visibilitychange", lookWhoIsHere);
 }
 

@@ -1,6 +1,6 @@
 // Names and texts from outside, instants, and figures, as elements.
 import { html, useEffect, useState } from "../vendor/ui.js";
-import { zone } from "./address.js";
+import { setParams, zone } from "./address.js";
 import { capitalized, count, duration, instant, rate, sizeParts, toDate } from "../pure/format.js";
 import { pieces } from "../pure/symbols.js";
 
@@ -82,7 +82,7 @@ export function Trouble({ problem, retry }) {
     ${problem.errors.map(({ pointer, detail }) => html`<span><code>${pointer}</code> <${Outside} text=${detail} /></span>`)}
     ${hint && html`<span class="small">${hint}</span>`}
     <span class="small">${[problem.code, problem.requestId && `request ${problem.requestId}`].filter(Boolean).join(" · ")}</span>
-    ${retry && html`<span><button type="button" class="button slim" onClick=${retry}>Try again</button></span>`}
+    ${problem.isOldPage ? html`<span><button type="button" class="button slim" onClick=${() => setParams({ cursor: null })}>First page</button></span>` : retry && html`<span><button type="button" class="button slim" onClick=${retry}>Try again</button></span>`}
   </div>`;
 }
 

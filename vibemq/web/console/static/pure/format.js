@@ -123,3 +123,11 @@ export function durationArgument(ms) {
   }
   return text;
 }
+
+/** [title, sentence] of an empty page of a search that is not over, or was begun on the pages before; null where nothing fits. The
+ * broker looks at one letter or record after the other for a moment, and then answers what it has.
+ * @param {{next?: string | null, examined?: number} | undefined} page @param {string} one what is searched */
+export function emptyPage(page, cursor, one) {
+  if (page?.next) return ["Nothing found so far", `${counted(page.examined ?? 0, one)} could be looked at in a moment. The next page goes on there.`];
+  return cursor ? [`No more ${one}s fit`, "What was found is on the pages before."] : null;
+}

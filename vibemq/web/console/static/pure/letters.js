@@ -113,8 +113,8 @@ export function optionsOfFilter(filter) {
 }
 
 /** Each part in words, with its name, so that it can be taken out again.
- * `sampleOf`: the text of a kind of error. */
-export function partsOf(filter, sampleOf = (_) => "") {
+ * `sampleOf`: the text of a kind of error. `utc`: whether instants are in UTC, as those of the page. */
+export function partsOf(filter, sampleOf = (_) => "", utc = false) {
   const parts = [];
   const add = (part, label, value) => parts.push({ part, label, value });
   if (filter.queue) add("queue", "queue", filter.queue);
@@ -125,8 +125,8 @@ export function partsOf(filter, sampleOf = (_) => "") {
   if (filter.older_than_ms !== undefined) {
     add("older_than_ms", "dead for at least", duration(filter.older_than_ms));
   }
-  if (filter.since !== undefined) add("since", "died since", instant(filter.since));
-  if (filter.until !== undefined) add("until", "died until", instant(filter.until));
+  if (filter.since !== undefined) add("since", "died since", instant(filter.since, { utc }));
+  if (filter.until !== undefined) add("until", "died until", instant(filter.until, { utc }));
   for (const [name, value] of Object.entries(filter.header ?? {})) add(`header:${name}`, `header ${name}`, value);
   if (filter.message_id) add("message_id", "message id", filter.message_id);
   if (filter.from_id !== undefined) add("from_id", "from id", String(filter.from_id));

@@ -12,6 +12,9 @@ export function nameProblem(name) {
   return name.length > NAME_UNITS_MAX ? `The name is too long: ${name.length} of at most ${NAME_UNITS_MAX} characters.` : "";
 }
 
+/** Whether what was typed is the name that was asked for, which may begin and end with spaces of its own. */
+export const isTyped = (typed, wanted) => typed === wanted || typed.trim() === wanted;
+
 const escaped = (name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 
 /** A text in pieces: [["each of ", false], ["orders.eu", true], …]; true: one of these names, and not a part of another. */

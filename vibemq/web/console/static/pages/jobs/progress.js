@@ -1,6 +1,6 @@
 // How far a job is: a bar with its figures, for the page of the job and for lists.
 import { html } from "../../vendor/ui.js";
-import { link } from "../../parts/address.js";
+import { link, zone } from "../../parts/address.js";
 import { Outside } from "../../parts/text.js";
 import { sampleOf } from "../letters/kinds.js";
 import { addressObject } from "../letters/list.js";
@@ -43,7 +43,7 @@ export function SmallBar({ job }) {
 
 /** "queue orders.eu, reason rejected"; a long list of ids is cut. */
 export function FilterWords({ body }) {
-  const parts = partsOf(filterOfBody(body), sampleOf);
+  const parts = partsOf(filterOfBody(body), sampleOf, zone.value === "utc");
   // In a list of jobs there is only their number.
   if (body?.id_count) parts.push({ part: "ids", label: "ids", value: `${body.id_count} chosen` });
   if (parts.length === 0) return html`<span>all dead letters</span>`;

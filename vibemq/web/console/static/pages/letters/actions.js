@@ -24,7 +24,7 @@ export function usePreview(question) {
     const leaving = new AbortController();
     const timer = setTimeout(async () => {
       try {
-        const data = await post("dead-letters/preview", JSON.parse(key), { key: null, signal: leaving.signal });
+        const data = await post("dead-letters/preview", JSON.parse(key), { key: null, changesNothing: true, signal: leaving.signal });
         setState({ key, data, problem: null });
       } catch (problem) {
         if (problem.name !== "AbortError") setState({ key, data: null, problem });
@@ -243,7 +243,7 @@ function Whole({ label, value, set, placeholder = "", isZeroFine = false }) {
 export async function purge(filter, onDone) {
   let preview;
   try {
-    preview = await post("dead-letters/preview", { filter: bodyOfFilter(filter) }, { key: null });
+    preview = await post("dead-letters/preview", { filter: bodyOfFilter(filter) }, { key: null, changesNothing: true });
   } catch (problem) {
     say(problem.message);
     return;

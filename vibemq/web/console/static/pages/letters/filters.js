@@ -1,6 +1,6 @@
 // How the letters are narrowed down: the filter bar, the groups at the left, and what is said when nothing is left.
 import { html, useEffect, useRef, useState } from "../../vendor/ui.js";
-import { linkHere, setParams, stay } from "../../parts/address.js";
+import { linkHere, setParams, stay, zone } from "../../parts/address.js";
 import { get } from "../../parts/api.js";
 import { onEnter } from "../../parts/filters.js";
 import { Ago, At, Name, Outside } from "../../parts/text.js";
@@ -132,7 +132,7 @@ function Age({ filter, set }) {
 function Chips({ filter, change }) {
   if (isEmpty(filter)) return null;
   return html`<div class="chips" role="group" aria-label="Filters in use">
-    ${partsOf(filter, sampleOf).map(
+    ${partsOf(filter, sampleOf, zone.value === "utc").map(
       ({ part, label, value }) => html`<span class="chip"><span class="chip-text">${label}: <b><${Outside} text=${value} /></b></span>
         <button type="button" aria-label=${`Remove the filter ${label}`} onClick=${() => change(without(filter, part))}>×</button></span>`,
     )}
@@ -268,7 +268,7 @@ export function NoLetters() {
 
 /** Says which part of the filter excludes letters: each part is left out once, and one letter is asked for. */
 export function NothingFits({ filter, change }) {
-  const parts = partsOf(filter, sampleOf);
+  const parts = partsOf(filter, sampleOf, zone.value === "utc");
   const [others, setOthers] = useState(null);
   const key = JSON.stringify(filter);
   useEffect(() => {

@@ -6,6 +6,7 @@ import { ask, Modal, say } from "../../parts/dialog.js";
 import { Field, Segments } from "../../parts/filters.js";
 import { Name, Trouble } from "../../parts/text.js";
 import { path } from "../../pure/commands.js";
+import { isTyped } from "../../pure/names.js";
 import { count, counted, durationArgument, parseDuration, parseSize } from "../../pure/format.js";
 
 /** Of a row {queue, group}, as all below have it; also `backlog`, `tail` and `cursor`. */
@@ -26,20 +27,20 @@ export function Seek({ row, onClose, onDone }) {
   const send = async () => {
     try {
       await post(`${groupPath(row)}/seek`, body);
-      say(`The ${kindOf(row)} ${row.group} goes on at ${startAt}.`);
+      say(html`The ${kindOf(row)} <${Name} name=${row.group} /> goes on at ${startAt}.`);
       onDone();
     } catch (found) {
       setProblem(found);
     }
   };
-  const isReady = isFine && typed.trim() === row.group;
+  const isReady = isFine && isTyped(typed, row.group);
   const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isReady}>Move 1 ${kindOf(row)}</button>`;
-  return html`<${Modal} title=${`Move ${kindOf(row)} ${row.group}?`} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer}>
+  return html`<${Modal} title=${html`Move ${kindOf(row)} <${Name} name=${row.group} />?`} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer}>
     <p>${row.cursor ? "Its reader is" : "Its consumers are"} stopped with <code>GROUP_FENCED</code> and must be started again; ${row.cursor ? "it then goes" : "they then go"} on at the new place. Going back, messages are read twice; going ahead, ${counted(row.backlog, "message")} or fewer stay unread.</p>
     <div class="field"><span class="label">To</span><${Segments} label="Where it goes on" value=${kind} options=${STARTS} onChange=${(next) => { setKind(next); setValue(""); }} /></div>
     ${kind === "sequence" && html`<${Field} label="Sequence" hint=${`The queue is at ${count(row.tail)}.`}>${(id, about) => html`<input id=${id} aria-describedby=${about} inputmode="numeric" value=${value} onInput=${(event) => setValue(event.target.value.trim())} />`}</${Field}>`}
     ${kind === "time" && html`<${Field} label="Time, in your zone">${(id) => html`<input id=${id} type="datetime-local" step="1" value=${value} onInput=${(event) => setValue(event.target.value)} />`}</${Field}>`}
-    <${Field} label=${html`Type <b>${row.group}</b> to confirm`}>${(id) => html`<input id=${id} autocomplete="off" spellcheck=${false} value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}</${Field}>
+    <${Field} label=${html`Type <b><${Name} name=${row.group} /></b> to confirm`}>${(id) => html`<input id=${id} autocomplete="off" spellcheck=${false} value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}</${Field}>
     <${Commands} admin=${[["group", "seek"], { options: { yes: true }, names: [row.queue, row.group, startAt] }]} request=${{ method: "POST", path: `${groupPath(row)}/seek`, body }} />
     ${problem && html`<${Trouble} problem=${problem} />`}
   </${Modal}>`;
@@ -47,14 +48,14 @@ export function Seek({ row, onClose, onDone }) {
 
 export async function removeGroup(row, done) {
   if (await ask({
-    title: `Delete ${kindOf(row)} ${row.group}?`,
+    title: html`Delete ${kindOf(row)} <${Name} name=${row.group} />?`,
     happens: html`<p>The queue <${Name} name=${row.queue} /> keeps nothing for it any more; ${counted(row.backlog, "message")} that it has not read ${row.backlog === 1 ? "goes" : "go"} unless another reader wants ${row.backlog === 1 ? "it" : "them"}. ${row.cursor ? "A running reader fails." : "Its consumers are stopped."}</p>`,
     reversible: "This cannot be taken back.",
     button: `Delete 1 ${kindOf(row)}`, typed: row.group, isDanger: true,
     commands: { admin: [["group", "rm"], { options: { yes: true }, names: [row.queue, row.group] }], request: { method: "DELETE", path: groupPath(row) } },
     act: () => remove(groupPath(row)),
   })) {
-    say(`The ${kindOf(row)} ${row.group} is deleted.`);
+    say(html`The ${kindOf(row)} <${Name} name=${row.group} /> is deleted.`);
     done();
   }
 }
@@ -76,14 +77,14 @@ export function Limits({ row, onClose, onDone }) {
   const send = async () => {
     try {
       await patch(groupPath(row), body);
-      say(`The limits of ${row.group} are changed.`);
+      say(html`The limits of <${Name} name=${row.group} /> are changed.`);
       onDone();
     } catch (found) {
       setProblem(found);
     }
   };
   const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isReady}>Change ${counted(changes.length, "limit")}</button>`;
-  return html`<${Modal} title=${`Limits of cursor ${row.group}`} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer}>
+  return html`<${Modal} title=${html`Limits of cursor <${Name} name=${row.group} />`} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer}>
     <p>Its reader goes on. A cursor that is beyond a limit expires: the queue then keeps nothing for it any more.</p>
     ${LIMITS.map(({ name, label, hint, write }) => html`<${Field} key=${name} label=${label} hint=${hint} wrong=${read.some((one) => one.name === name && one.value === null) && "Write a number and its unit."}>${(id, about) => html`<input id=${id} aria-describedby=${about} autocomplete="off" value=${texts[name] ?? (row[name] ? write(row[name]) : "0")} onInput=${(event) => setTexts({ ...texts, [name]: event.target.value })} />`}</${Field}>`)}
     <${Commands} admin=${[["group", "set"], { options: Object.fromEntries(changes.map(({ flag, write, value }) => [flag, value ? write(value) : "0"])), names: [row.queue, row.group] }]} request=${{ method: "PATCH", path: groupPath(row), body }} />
