@@ -240,18 +240,14 @@ def _secret_layers(environ: Mapping[str, str], folder: Path, files: list[Path]) 
     """The folder's files named like variables (vibemq_auth__token), below the files that VIBEMQ_*_FILE point at. They
     are added to `files`."""
     layers: list[tuple[str, dict[str, Any]]] = []
-    paths = {path.name.lower(): path for path in sorted(folder.iterdir())} if folder.is_dir() else {}
-    found = {name: path for name, path in paths.items() if name.startswith("vibemq_") and path.is_file()}
     named: dict[str, Path] = {}
     for variable, value in environ.items():
+        if variable.startswith(FROM_KUBERNETES):
+            continue
         if variable.upper().startswith("VIBEMQ_") and variable.endswith("_FILE"):
             _check_name(variable.removesuffix("_FILE"), f"environment variable {variable}", "_FILE")
             named[variable.lower().removesuffix("_file")] = Path(value)
-    for name, path in found.items():
-        # One without a dot may be a key for TLS, or what a variable points at.
-        if "__" in name:
-            _check_name(name, f"secret file {path}")
-    for name, path in (*found.items(), *named.items()):
+    for name, path in (*_secrets_in(folder).items(), *named.items()):
         try:
             text = path.read_text(encoding="utf-8-sig").rstrip("\r\n")
         except UnicodeDecodeError:
@@ -263,6 +259,22 @@ def _secret_layers(environ: Mapping[str, str], folder: Path, files: list[Path]) 
         files.append(path)
         layers.append((f"secret file {path}", _parse({name: text}, f"secret file {path}")))
     return layers
+
+
+def _secrets_in(folder: Path) -> dict[str, Path]:
+    """Its files that are named like variables. Another one whose name has no dot is no concern of ours: it may be a key
+    for TLS, or what a variable points at. Raises ConfigInvalid for one that names no setting."""
+    paths = {path.name.lower(): path for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+    found: dict[str, Path] = {}
+    for name, path in paths.items():
+        if not name.startswith("vibemq_") or not path.is_file():
+            continue
+        if "__" in name:
+            _check_name(name, f"secret file {path}")
+            found[name] = path
+        elif name.removeprefix("vibemq_") in Settings.model_fields:
+            found[name] = path
+    return found
 
 
 def _parse(variables: Mapping[str, str], origin: str) -> dict[str, Any]:

@@ -60,8 +60,9 @@ def test_secrets_come_from_files(places: dict[str, Any], tmp_path: Path) -> None
 
 def test_a_misspelt_secret_of_the_folder_is_told(places: dict[str, Any]) -> None:
     places["secrets_dir"].mkdir()
-    (places["secrets_dir"] / "vibemq_tls_key").write_text("a key that listeners[].tls.key names")
-    assert read(places).origins == {}
+    (places["secrets_dir"] / "vibemq_tls_key").write_bytes(b"\xff: a key that listeners[].tls.key names")
+    loaded = read(places)
+    assert (loaded.origins, loaded.files) == ({}, ())
     (places["secrets_dir"] / "vibemq_auht__token").write_text("secret")
     with pytest.raises(ConfigInvalid, match=r"vibemq_auht__token names no setting; did you mean VIBEMQ_AUTH__TOKEN\?"):
         read(places)
@@ -102,6 +103,7 @@ def test_listeners_are_a_list(places: dict[str, Any]) -> None:
 
 def test_what_kubernetes_puts_into_the_environment_is_no_setting(places: dict[str, Any]) -> None:
     names = {"VIBEMQ_PORT": "tcp://10.0.0.1:2925", "VIBEMQ_PORT_2925_TCP": "tcp://x", "VIBEMQ_SERVICE_HOST": "10.0.0.1"}
+    names["VIBEMQ_SERVICE_PORT_FILE"] = "4711"
     assert read(places, **names, VIBEMQ_URL="vibemq://x").settings == Settings()
 
 

@@ -9,6 +9,7 @@ from vibemq.model.runs import Run
 from vibemq.model.shared.settlement import Settlement
 
 REASON_CHARACTERS_MAX = 1_000
+_TRACEBACK = "Traceback (most recent call last)"
 Reason = str | BaseException
 """Why a message failed; of an exception, its type and its text."""
 BACKOFF = -1
@@ -39,7 +40,19 @@ def reason_text(reason: Reason) -> str:
         reason = f"{type(reason).__name__}: {reason}"
     elif not isinstance(reason, str):
         raise LocalProtocolError(f"a reason is text or an exception, not {reason!r:.100}; nothing is settled")
-    return sendable(reason[:REASON_CHARACTERS_MAX])
+    return sendable(_cut(reason))
+
+
+def _cut(reason: str) -> str:
+    """Its beginning; of a Python traceback its end, which says what happened, behind the line by which the broker knows
+    one."""
+    text = reason.strip()
+    if len(reason) <= REASON_CHARACTERS_MAX or not text.startswith(_TRACEBACK):
+        return reason[:REASON_CHARACTERS_MAX]
+    heading = f"{_TRACEBACK}:\n  …\n"
+    room = REASON_CHARACTERS_MAX - len(heading)
+    last_line = text[text.rfind("\n") + 1 :]
+    return heading + (text[-room:] if len(last_line) < room else last_line[:room])
 
 
 class SettleRuns(NamedTuple):

@@ -1,8 +1,10 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vibemq.client.settlements import SettlementBuffer, merged
+from vibemq.client.settlements import REASON_CHARACTERS_MAX, SettlementBuffer, merged, reason_text
 from vibemq.model.commands import Settlement
+from vibemq.model.dead.fingerprint import fingerprint, telling_line
 from vibemq.model.runs import runs_of
 
 
@@ -39,3 +41,18 @@ def test_verbs_delays_and_reasons_stay_apart() -> None:
 def test_merged_keeps_every_sequence(starts: list[tuple[int, int]]) -> None:
     runs = [(first, first + more) for first, more in starts]
     assert merged(runs) == runs_of(n for first, last in runs for n in range(first, last + 1))
+
+
+@pytest.mark.parametrize("what", ["KeyError: 'total'", "ValueError: " + "long " * 500])
+def test_a_long_traceback_keeps_the_line_that_says_what_happened(what: str) -> None:
+    frames = "".join(f'  File "/app/worker.py", line {n}, in step\n    step()\n' for n in range(100))
+    text = f"Traceback (most recent call last):\n{frames}{what}\n"
+    told = reason_text(text)
+    assert len(told) == REASON_CHARACTERS_MAX
+    assert telling_line(told) == telling_line(text)
+    assert fingerprint(told) == fingerprint(text) == fingerprint(what)
+
+
+@pytest.mark.parametrize("text", ["x" * 2_000, "no traceback\n" + "line\n" * 500])
+def test_of_another_long_reason_the_beginning_is_kept(text: str) -> None:
+    assert reason_text(text) == text[:REASON_CHARACTERS_MAX]

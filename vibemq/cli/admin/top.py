@@ -72,10 +72,12 @@ async def look(mq: Client, sort: str, *, whole: bool) -> dict[str, Any]:
 def screen(seen: dict[str, Any]) -> RenderableType:
     broker, queues = seen["broker"], seen["queues"]
     rates, totals = broker["rates"], broker["totals"]
+    is_told = broker["connections"] is not None
+    connections = f"connections {len(seen['connections'])}  " if is_told else ""
     head = Text.assemble(
         ("VibeMQ ", "bold"),
         f"{broker['version']}  up {duration_text(max(0, broker['sampled_at'] - broker['started_at']))}",
-        f"\nconnections {len(seen['connections'])}  queues {totals['queues']:,}",
+        f"\n{connections}queues {totals['queues']:,}",
         f"  in {rates['in']:,.0f}/s  out {rates['out']:,.0f}/s  settled {rates['ack']:,.0f}/s",
     )
     for told in broker["sentences"]:
@@ -93,7 +95,8 @@ def screen(seen: dict[str, Any]) -> RenderableType:
         "out/s",
         "settled/s",
     )
-    return Group(head, table(columns, [_row(queue) for queue in queues]), _connections(seen["connections"]))
+    shown = table(columns, [_row(queue) for queue in queues])
+    return Group(head, shown, _connections(seen["connections"])) if is_told else Group(head, shown)
 
 
 def _connections(found: list[dict[str, Any]]) -> RenderableType:
