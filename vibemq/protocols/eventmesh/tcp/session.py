@@ -97,15 +97,23 @@ class EventMeshSession(BaseSession[EventMeshState]):
         if not (self._authenticating or state.failed):
             self._read()
         self._large_progress.note(self._reader.large_left, state.now)
-        waits = self._authenticating or self.unread or self._publishing.keeps_back
+        waits = self._authenticating or self.unread or self._subscriptions.asking or self._publishing.keeps_back
         if self._ended and not (state.failed or waits):
             self._end()
         return self._take_requests()
 
     @property
     def unread(self) -> bool:
-        waiting = self._large is not None or self._subscriptions.is_under_way() or self._reader.ready
-        return waiting and not (self._authenticating or self._state.failed)
+        return self._has_more and not (self._authenticating or self._state.failed or self._subscriptions.asking)
+
+    @property
+    def _has_more(self) -> bool:
+        return self._large is not None or self._subscriptions.is_under_way() or self._reader.ready
+
+    @property
+    def reads_nothing_more(self) -> bool:
+        """Until the engine has said what the topics are."""
+        return self._subscriptions.asking
 
     @property
     def large_left(self) -> int:
@@ -297,6 +305,8 @@ class EventMeshSession(BaseSession[EventMeshState]):
                 self._publishing.requested(token, result)
             case TopicAsked():
                 self._subscriptions.described(token, result)
+                if not self._subscriptions.asking and (self._has_more or self._ended):
+                    self._state.context.wake()
             case EventMeshSubscribeAsked():
                 self._subscriptions.subscribed(token, result)
             case EventMeshUnsubscribeAsked():

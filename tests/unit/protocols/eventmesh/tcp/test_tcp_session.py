@@ -270,6 +270,29 @@ def test_topics_of_one_list_are_asked_for_in_pieces() -> None:
     assert b"SUBSCRIBE_RESPONSE" not in session.data_to_send(), "not before the engine has said yes to all"
 
 
+def test_nothing_is_read_until_the_engine_says_what_a_topic_is() -> None:
+    """It may wait for a flush: the session is not called again and again meanwhile."""
+    woken = list[bool]()
+    session = EventMeshSession(replace(context(), wake=lambda: woken.append(True)), EventMeshSettings())
+    talking = Talk(session)
+    talking.hear(frame("HELLO_REQUEST", AGENT))
+    answers(talking)
+    woken.clear()
+    item = {"topic": "q", "mode": "CLUSTERING", "type": "ASYNC"}
+    session.receive_data(frame("SUBSCRIBE_REQUEST", {"topicList": [item]}) + frame("HEARTBEAT_REQUEST", None, "2"))
+    (asked,) = session.commands()
+    assert isinstance(asked, DescribeQueue)
+    assert (session.unread, session.reads_nothing_more, woken) == (False, True, [])
+    session.receive_data(b"")
+    assert not session.commands()
+    assert not session.closing, "what was said before its end is still to be done"
+    session.apply([Reply(SESSION, asked.token, None)])
+    assert (session.unread, session.reads_nothing_more, woken) == (True, False, [True])
+    session.commands()
+    assert [answer["cmd"] for answer in answers(talking)] == ["HEARTBEAT_RESPONSE"]
+    assert session.closing
+
+
 def test_names_of_topics_are_looked_at_in_pieces() -> None:
     """A thousand long ones take 15 ms, and the one that is none may be the last that is looked at."""
     talking = talk()
