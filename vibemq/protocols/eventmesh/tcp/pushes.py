@@ -121,7 +121,7 @@ class EventMeshPushes:
             self._state.ask(Extend(self._state.session, None, consumer, _runs(sequences)))
 
     def _behind(self) -> Iterator[_Pending]:
-        """The newest acknowledgement, in the order in which they were sent."""
+        """Those sent after the one of the newest acknowledgement, in their order."""
         return (pending for number, pending in self._pending.items() if number > self._newest_ack)
 
     def unbegun(self) -> list[Settle]:
