@@ -26,7 +26,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "group show": ("group.offsets",),
     "group create": ("group.list", "group.join"),
     "group set": ("group.set",),
-    "group seek": ("group.list", "group.seek"),
+    "group seek": ("group.list", "group.seek", "group.offsets"),
     "group filter": ("group.filter",),
     "group quarantine": ("group.quarantine",),
     "group rm": ("group.list", "group.delete"),
