@@ -262,8 +262,8 @@ def _secret_layers(environ: Mapping[str, str], folder: Path, files: list[Path]) 
 
 
 def _secrets_in(folder: Path) -> dict[str, Path]:
-    """Its files that are named like variables. Another one whose name has no dot is no concern of ours: it may be a key
-    for TLS, or what a variable points at. Raises ConfigInvalid for one that names no setting."""
+    """Its files that are named like variables. Another one whose name has no `__` is no concern of ours: it may be a
+    key for TLS, or what a variable points at. Raises ConfigInvalid for one that names no setting."""
     paths = {path.name.lower(): path for path in sorted(folder.iterdir())} if folder.is_dir() else {}
     found: dict[str, Path] = {}
     for name, path in paths.items():

@@ -7,6 +7,7 @@ import {
   hasOptions,
   optionsOfFilter,
   idsOf,
+  lettersOf,
   meantOf,
   isEmpty,
   partsOf,
@@ -102,6 +103,8 @@ test("ticked letters are meant with their queue, where all are of one", () => {
   assert.deepEqual(meantOf(filter, new Set([1, 3]), letters), { ids: "1,3" });
   assert.deepEqual(meantOf(filter, new Set([1, 9]), letters), { ids: "1,9" });
   assert.deepEqual(meantOf({ queue: "a" }, new Set([1, 9]), letters), { queue: "a", ids: "1,9" });
+  const ofTwoPages = lettersOf(new Set([1, 2]), [...letters, { dead_id: 1, queue: "a" }, { dead_id: 7, queue: "b" }]);
+  assert.deepEqual(ofTwoPages.map(({ dead_id: id }) => id), [1, 2]);
 });
 
 test("instants of a filter are in the zone of all others on the page", () => {

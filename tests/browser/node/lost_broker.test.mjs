@@ -207,4 +207,7 @@ test("a form that is being filled in is kept, and the page says who will send it
   answering(json({ user: "bob", token: null }));
   await lookWhoIsHere();
   assert.deepEqual([page.reloaded, session.value.user], [0, "bob"]);
+  page.dialog = null;
+  await lookWhoIsHere();
+  assert.deepEqual([page.reloaded, page.cleared], [1, 1], "what ann was shown does not stay when the form is closed");
 });

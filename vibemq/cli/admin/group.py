@@ -218,6 +218,7 @@ def seek(
     before = _named(ask_all(url, timeout, "group.list", "groups", queue=queue), queue, group)
     if not dry_run:
         out.confirm(f"Move group {group} of queue {queue} from {before['committed']} to {start}?", yes=yes)
+    end = ask(url, timeout, "group.offsets", queue=queue)["tail"] if start.startswith("sequence:") else None
     found = ask(url, timeout, "group.seek", dry_run=dry_run, queue=queue, group=group, start=start)
     to = found.get("committed", found.get("head"))
     asked = int(start.removeprefix("sequence:")) if start.startswith("sequence:") else to
@@ -225,9 +226,7 @@ def seek(
     why = f", not to {asked}: the queue keeps messages from {to} on, or ends there" if is_elsewhere else ""
     done = would("moved", dry_run=dry_run)
     out.emit(found, f"group {group} of queue {queue}: {done} from {before['committed']} to {to}{why}")
-    if start.startswith("sequence:"):
-        # The answer about a group of ordinary subscribers does not have the end of the queue.
-        end = found["tail"] if "tail" in found else ask(url, timeout, "group.offsets", queue=queue)["tail"]
+    if end is not None:
         _note_beyond(out, to, end)
     if is_elsewhere:
         raise typer.Exit(ExitCode.PARTLY)

@@ -8,7 +8,7 @@ import { may } from "../parts/api.js";
 import { Empty, Loaded } from "../parts/text.js";
 import { emptyPage } from "../pure/format.js";
 import { sumOf, withGroupsOf } from "../pure/letter_groups.js";
-import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, meantOf, optionsOfFilter, searchOfFilter } from "../pure/letters.js";
+import { bodyOfFilter, filterOfSearch, hasOptions, isEmpty, lettersOf, meantOf, optionsOfFilter, searchOfFilter } from "../pure/letters.js";
 import { Groups, LetterFilters, NoLetters, NothingFits, Summary } from "./letters/filters.js";
 import { remember } from "./letters/kinds.js";
 import { ReplayDialog, exportLetters, purge, usePreview } from "./letters/actions.js";
@@ -28,21 +28,24 @@ function DeadLetters() {
   const found = useData("dead-letters", { query });
   const grouped = useData("dead-letters/groups", { query: { limit: GROUPS_MAX } });
   const key = searchOfFilter(filter).join("\n");
-  const [ticks, setTicks] = useState({ key, ids: new Set() });
+  const [ticks, setTicks] = useState({ key, ids: new Set(), letters: [] });
   const ticked = ticks.key === key ? ticks.ids : new Set();
+  // Those of other pages as well, whose queues are known from when they were ticked.
+  const letters = [...ticks.letters, ...(found.data?.items ?? [])];
+  const tick = (ids) => setTicks({ key, ids, letters: lettersOf(ids, letters) });
   const [dialog, setDialog] = useState(null);
   const own = useOwnGroups(filter.queue, grouped.data?.next);
   const groups = withGroupsOf(filter.queue, grouped.data?.items ?? [], own?.items);
   remember(groups);
   const sum = useSum(filter, groups, grouped.data && { isWhole: !(own ?? grouped.data).next });
-  const meant = meantOf(filter, ticked, found.data?.items);
+  const meant = meantOf(filter, ticked, lettersOf(ticked, letters));
   // A job that names no queue needs the rights on every queue, whatever letters it takes.
   const place = meant.queue ?? "*";
   const rights = { purge: may("purge", place), exportJob: may("inspect", place), replay: may("purge", place) && may("publish", place) };
   const open = (kind) => {
     if (kind === "replay") setDialog({ filter: meant, count: ticked.size || sum?.count });
     else if (kind === "export") exportLetters(meant, sum?.exact ? sum.count : null);
-    else purge(meant, () => { found.refresh(); grouped.refresh(); setTicks({ key, ids: new Set() }); });
+    else purge(meant, () => { found.refresh(); grouped.refresh(); tick(new Set()); });
   };
   const isNone = grouped.data && groups.length === 0 && isEmpty(filter) && found.data?.items.length === 0;
   const [emptyTitle, emptyText] = emptyPage(found.data, cursor, "letter") ?? [];
@@ -58,7 +61,7 @@ function DeadLetters() {
           <div class="right">
             <${LetterFilters} filter=${filter} queues=${[...new Set(groups.map((group) => group.queue))]} change=${change} />
             <${Loaded} found=${found} what="Loading letters">${() => html`<${LetterTable} found=${found} filter=${filter} sum=${sum} ticked=${ticked} meant=${meant}
-              onTick=${(ids) => setTicks({ key, ids })} may=${rights} open=${open} empty=${empty} order=${order} />`}</${Loaded}>
+              onTick=${tick} may=${rights} open=${open} empty=${empty} order=${order} />`}</${Loaded}>
             <${Commands} admin=${hasOptions(filter) && [["dlq", "ls"], { options: { ...optionsOfFilter(filter), newest: order !== "oldest", limit: LIMIT } }]} more=${[{ label: "Groups", admin: [["dlq", "groups"]], request: { path: "dead-letters/groups" } }]} request=${{ path: "dead-letters", query }} />
           </div>
         </div>`}

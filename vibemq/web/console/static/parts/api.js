@@ -185,16 +185,20 @@ export async function loadSession() {
     sessionProblem.value = null;
   } catch (problem) {
     sessionProblem.value = problem;
-    if (problem.isPassing) again = setTimeout(loadSession, AGAIN_MS);
+    if (problem.isPassing) again = setTimeout(loadSession, Math.max(AGAIN_MS, problem.retryAfterS * 1000));
   }
 }
+
+/** For whom the page was loaded: what it shows is theirs. */
+let shownTo = null;
 
 /** Rights change, and in another tab somebody else may have logged in, whose cookie this one sends then. */
 export async function lookWhoIsHere() {
   const before = session.value;
   if (before === null || document.visibilityState !== "visible") return;
+  shownTo ??= before;
   const found = await get("session").catch(() => before);
-  if ((found.user === before.user && found.token === before.token) || isFilling()) {
+  if ((found.user === shownTo.user && found.token === shownTo.token) || isFilling()) {
     session.value = found;
     return;
   }

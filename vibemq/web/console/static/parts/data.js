@@ -193,7 +193,11 @@ function tell(message) {
 channel.onmessage = ({ data }) => hear(data);
 
 function hear({ tab, topics, frame, streamed, leader }) {
-  if (frame) for (const onFrame of listeners.get(frame.topic) ?? []) onFrame(frame);
+  if (frame) {
+    // Figures that move are an answer of the broker.
+    lostSince.value = 0;
+    for (const onFrame of listeners.get(frame.topic) ?? []) onFrame(frame);
+  }
   if (streamed) {
     carried = new Set(streamed);
     streaming.value = carried.size > 0 && [...listeners.keys()].every((topic) => carried.has(topic));

@@ -188,7 +188,7 @@ export function reasonHelp(reason) {
       "Look at the body: the producer may write another format than the consumer reads.",
     ],
     overflow: [
-      "The queue was full and dropped its oldest messages.",
+      "The queue was full, and its option overflow is redirect_to_dlq: the message came here in place of the queue.",
       "Add consumers or raise max_messages or max_bytes before a replay; a full queue takes no letters back.",
     ],
     retention: ["The message was older than the log keeps.", "Raise the retention of the queue if readers need longer."],
@@ -222,6 +222,10 @@ export function runsOf(ids) {
   }
   return runs.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(",");
 }
+
+/** Of these letters each that is ticked, once.
+ * @param {Set<number>} ticked @param {{dead_id: number, queue: string}[]} letters */
+export const lettersOf = (ticked, letters) => [...new Map(letters.filter(({ dead_id: id }) => ticked.has(id)).map((letter) => [letter.dead_id, letter])).values()];
 
 /** The letters that an action is for: those that are ticked, else all that fit. Of ticked ones the queue is named where all are of
  * one: who may not do it on every queue may do it there.
