@@ -351,7 +351,8 @@ def _complaints(case: Case, ran: Run) -> Iterator[str]:
 
 def _must_end(case: Case, ran: Run) -> bool:
     folder, name = os.path.split(ran.failed_path)
-    vital = name not in HARMLESS and os.path.basename(folder) not in HARMLESS_FOLDERS
+    # A folder is flushed as well when a file is made in it.
+    vital = name not in (*HARMLESS, *HARMLESS_FOLDERS) and os.path.basename(folder) not in HARMLESS_FOLDERS
     fault = case.fault
     if case.scene.provider == "sqlite" and fault.kind is Kind.SYNC and os.path.basename(ran.failed_path) == "data":
         # SQLite does not look at how a folder's flush ended; the broker flushes the folder again by itself.
