@@ -1,7 +1,7 @@
 """Every way in which the product is broken on purpose, and who must notice.
 
-A mutant is one replacement of text; the text must stand in the file exactly once, so a mutant that no longer fits the
-source fails loudly instead of proving nothing.
+A mutant is one replacement of text, or several; each text must stand in its file exactly once, so a mutant that no
+longer fits the source fails loudly instead of proving nothing.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ class Catcher(NamedTuple):
 
 SIM = Catcher("sim-disk")
 SIM_WEAK = Catcher("sim-disk", seed=6)
-SIM_KILLS = Catcher("sim-disk", aim="kill", seed=2)
+SIM_KILLS = Catcher("sim-disk", aim="kill", seed=2, seconds=300.0)
 """Brokers that are killed and leave something in the page cache for the next start to believe, until the power goes."""
 ENGINE_SIM = Catcher("engine-sim", seconds=30.0)
 CHAOS_SIM = Catcher("engine-sim", aim="chaos", seconds=30.0)
-SELECTOR_SIM = Catcher("engine-sim", aim="selectors", seconds=30.0)
+SELECTOR_SIM = Catcher("engine-sim", aim="selectors", seconds=90.0)
 LIFETIME_SIM = Catcher("engine-sim", aim="lifetimes", seconds=30.0)
 ROT = Catcher("bit-rot", cases=2_000, seconds=60.0)
 USERS = Catcher("users", seconds=240.0)
@@ -49,6 +49,12 @@ class Mutant:
     """Who must catch it, the quickest first; the first that does is named."""
     quick: bool = True
     """Caught within a few seconds, so fit for the short form."""
+    also: tuple[tuple[str, str, str], ...] = ()
+    """Further replacements, (file, old, new), where each alone does no harm: another one makes up for it."""
+
+    @property
+    def replacements(self) -> tuple[tuple[str, str, str], ...]:
+        return ((self.file, self.old, self.new), *self.also)
 
 
 LOST = r"^Lost: "
@@ -129,6 +135,9 @@ FLUSHES = (
         sign=LOST_OR_BROKEN,
         by=(SIM_KILLS,),
         quick=False,
+        also=(
+            (JOURNAL, "                write_again(self._disk, segment.file, segment.end)\n", "                pass\n"),
+        ),
     ),
     Mutant(
         "strong confirm before the flush",

@@ -50,7 +50,7 @@ class TimeEnded(Exception):
 
 
 def make_copy(folder: Path, mutant: Mutant) -> None:
-    """The package with one replacement. Raises Unfit unless its text stands there exactly once."""
+    """The package with the replacements. Raises Unfit unless each text stands in its file exactly once."""
     package = Path(vibemq.__file__).parent
     shutil.copytree(package, folder / "vibemq", ignore=shutil.ignore_patterns("__pycache__", "testing"))
     # The simulated disk is part of the proof, not of what is proved.
@@ -59,11 +59,12 @@ def make_copy(folder: Path, mutant: Mutant) -> None:
     shutil.copytree(migrations, folder / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
     if mutant is CONTROL:
         return
-    path = folder / "vibemq" / mutant.file
-    text = path.read_text()
-    if text.count(mutant.old) != 1:
-        raise Unfit(f"{mutant.name}: its text stands {text.count(mutant.old)} times in {mutant.file}")
-    path.write_text(text.replace(mutant.old, mutant.new))
+    for file, old, new in mutant.replacements:
+        path = folder / "vibemq" / file
+        text = path.read_text()
+        if text.count(old) != 1:
+            raise Unfit(f"{mutant.name}: its text stands {text.count(old)} times in {file}")
+        path.write_text(text.replace(old, new))
 
 
 def environment(folder: Path) -> dict[str, str]:
