@@ -15,9 +15,9 @@ export function Filters({ fields, label = "Filter", children }) {
   </form>`;
 }
 
-/** Enter ends typing: the list has the focus then, for j and k; nothing has it while the list is on its way. */
+/** Enter ends typing; `done(event)` takes the text from the event, because keys can be faster than the page. The list has the focus then, for j and k; nothing has it while the list is on its way. */
 export const onEnter = (done) => (event) => {
-  if (event.key !== "Enter" || done() === false) return;
+  if (event.key !== "Enter" || done(event) === false) return;
   const list = document.querySelector("main .table-scroll");
   if (list) list.focus({ preventScroll: true });
   else event.target.blur();
@@ -42,6 +42,7 @@ function FilterField({ field, isFirst }) {
     sent.current = next;
     setParams({ [field.name]: next, cursor: null }, { replace: field.kind !== "select" });
   };
+  const finish = (event) => send(event.target.value.trim());
   if (field.kind === "select") {
     return html`<div class="field"><label for=${id}>${field.label}</label>
       <select id=${id} value=${value} onChange=${(event) => send(event.target.value)}>${field.options.map(([option, text]) => html`<option value=${option} selected=${option === value}>${text}</option>`)}</select></div>`;
@@ -55,7 +56,7 @@ function FilterField({ field, isFirst }) {
   return html`<div class="field"><label for=${id}>${field.label}</label>
     <input id=${id} type="search" value=${typed} size=${field.size ?? 18} placeholder=${field.placeholder ?? ""} autocomplete="off" spellcheck=${false}
       list=${field.list ? `${id}-list` : undefined} data-filter=${isFirst ? "" : undefined} onInput=${onInput}
-      onChange=${() => send(typed.trim())} onKeyDown=${onEnter(() => send(typed.trim()))} />
+      onChange=${finish} onKeyDown=${onEnter(finish)} />
     ${field.list && html`<datalist id=${`${id}-list`}>${field.list.map((one) => html`<option value=${one} />`)}</datalist>`}</div>`;
 }
 

@@ -78,15 +78,25 @@ function headerOf(text) {
 function TextField({ label, name, size, value, set, list, search = false, placeholder = "", read = (text) => text, wrong = "" }) {
   const [text, setText] = useState(value ?? "");
   const [isWrong, setWrong] = useState(false);
+  const given = String(value ?? "");
+  const known = useRef(given);
   useEffect(() => {
-    setText(value ?? "");
+    // What one types meanwhile stays, also before the field is shown for the first time.
+    if (given === known.current) return;
+    known.current = given;
+    setText(given);
     setWrong(false);
-  }, [value]);
-  const done = () => {
-    const made = read(text.trim());
+  }, [given]);
+  const done = (event) => {
+    const typed = event.target.value.trim();
+    const made = read(typed);
     setWrong(made === null);
-    if (made !== null && String(text.trim()) !== String(value ?? "")) set(made);
-    return made !== null;
+    if (made === null) return false;
+    if (typed !== given) {
+      known.current = typed;
+      set(made);
+    }
+    return true;
   };
   const listId = `suggested-${name}`;
   return html`<label class="field"><span class="label">${label}</span>
