@@ -15,7 +15,10 @@ from bench.common.report import Journal, si
 RATES = {128: 100_000, 1024: 50_000, 16384: 6_000}
 """Messages per second, roughly: they decide how many messages a run has, so that it lasts about as long as wanted."""
 WIDTHS = (1, 10, 100, 1000)
-LATENCY_RATE = 1000.0
+LATENCY_RATE = 500.0
+"""Messages per second, each of which waits for its confirm. Two slow cores cannot serve 1,000 a second to one client
+that waits; what would then be measured is how long messages queue up in the client."""
+KEPT_UP = 0.98
 FAN_OUT = 10
 
 
@@ -76,14 +79,15 @@ class Suite:
                     yield _rate_line(str(mode), f"{_policy(guarantee)} {size} B", runs)
 
     def _latency(self) -> Iterator[Line]:
-        count = int(LATENCY_RATE * max(2.0, self._extent.seconds))
+        count = int(LATENCY_RATE * max(4.0, self._extent.seconds))
         for guarantee in Guarantee:
             cell = Cell(guarantee, Mode.LATENCY, 1024, rate=LATENCY_RATE)
             runs = self._runs("vibemq", cell, Job(messages=count, size=1024, rate=LATENCY_RATE))
             for what, key in (("confirm", "latency"), ("hand-out", "delivered_latency")):
                 p99 = median(run[key]["p99_ms"] for run in runs)
                 p50 = median(run[key]["p50_ms"] for run in runs)
-                yield Line("latency at 1,000/s", f"{_policy(guarantee)} {what} p50", p50, "ms", f"p99 {p99:.3g} ms")
+                detail = f"p99 {p99:.3g} ms{_not_kept_up(median(run['rate'] for run in runs))}"
+                yield Line(f"latency at {LATENCY_RATE:.0f}/s", f"{_policy(guarantee)} {what} p50", p50, "ms", detail)
 
     def _fan_out(self) -> Iterator[Line]:
         for guarantee in Guarantee:
@@ -129,6 +133,12 @@ class Suite:
 def _rate_line(section: str, name: str, runs: list[dict[str, Any]]) -> Line:
     cpu_s = median(run["server_cpu_s_per_100k"] for run in runs)
     return Line(section, name, median(run["rate"] for run in runs), "/s", f"broker {cpu_s:.2f} CPU s per 100k")
+
+
+def _not_kept_up(rate: float) -> str:
+    if rate >= KEPT_UP * LATENCY_RATE:
+        return ""
+    return f", but only {rate:.0f}/s were served: these are times in the client's queue"
 
 
 def _policy(guarantee: Guarantee) -> str:
