@@ -28,6 +28,8 @@ effect that a second attempt would double."""
 UNKNOWN_OUTCOMES = frozenset((500, 504, 507))
 """The request may have been carried out: a second attempt with its key must not be."""
 KEY_MAX = 255
+KEY_PATTERN = "^[ -~]*[!-~][ -~]*$"
+"""Spaces around a key are none of it, as in any header."""
 DIGESTED_AT_ONCE = 524_288
 """Bytes of a body whose digest takes half a millisecond."""
 

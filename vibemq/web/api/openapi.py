@@ -17,9 +17,11 @@ from vibemq.operations.reading.instants import INSTANTS
 from vibemq.web.api.arguments import RequestReader, arguments_of, schema_of
 from vibemq.web.api.contract import BASE, Contract, Endpoint, Parameter
 from vibemq.web.api.errors import MEANINGS, Code, HttpCode
+from vibemq.web.api.idempotency import KEY_MAX, KEY_PATTERN
 from vibemq.web.api.kinds import CHANGING, Kind
 
 PROBLEM = "application/problem+json"
+ETAG_PATTERN = "^[!-~]+$"
 EVERYWHERE: tuple[Code, ...] = (
     ErrorCode.INVALID_MESSAGE,
     HttpCode.CROSS_ORIGIN,
@@ -174,12 +176,14 @@ class DescriptionWriter:
 
     def _headers(self, endpoint: Endpoint) -> Iterable[dict[str, Any]]:
         if HttpCode.PRECONDITION_REQUIRED in endpoint.errors:
-            yield _header("If-Match", "ETag of what the caller has seen; `*`: whatever it is.", required=True)
+            yield _header(
+                "If-Match", "ETag of what the caller has seen; `*`: whatever it is.", ETAG_PATTERN, required=True
+            )
         for parameter in endpoint.headers:
             told = {"name": parameter.name, "in": "header", "required": False, "schema": dict(parameter.schema)}
             yield {**told, "description": parameter.description}
         if endpoint.idempotent or "Idempotency-Key" in endpoint.from_headers:
-            yield _header("Idempotency-Key", "A name of this request: the same one is carried out once.")
+            yield _header("Idempotency-Key", "A name of this request: the same one is carried out once.", KEY_PATTERN)
 
     def _body(self, endpoint: Endpoint) -> dict[str, Any] | None:
         if endpoint.method not in ("POST", "PUT", "PATCH"):
@@ -289,12 +293,12 @@ def _described(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"description": schema["description"]} if "description" in schema else {}
 
 
-def _header(name: str, description: str, *, required: bool = False) -> dict[str, Any]:
+def _header(name: str, description: str, pattern: str, *, required: bool = False) -> dict[str, Any]:
     return {
         "name": name,
         "in": "header",
         "required": required,
-        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+        "schema": {"type": "string", "minLength": 1, "maxLength": KEY_MAX, "pattern": pattern},
         "description": description,
     }
 

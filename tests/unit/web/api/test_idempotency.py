@@ -1,5 +1,7 @@
 """The same key has the same answer, for an hour."""
 
+import re
+
 import pytest
 
 from vibemq.errors import ErrorCode, InvalidPayload
@@ -9,6 +11,7 @@ from vibemq.web.api.idempotency import (
     KEPT_BYTES_MAX,
     KEPT_MAX,
     KEPT_S,
+    KEY_PATTERN,
     REFUSAL_BYTES_MAX,
     KeptAnswer,
     KeptAnswers,
@@ -114,6 +117,18 @@ def test_what_is_forgotten_leaves_nothing() -> None:
 def test_keys_are_short_and_plain(key: str) -> None:
     with pytest.raises(InvalidPayload):
         checked_key(key)
+
+
+@pytest.mark.parametrize(
+    ("key", "described"), [("k", True), ("two words", True), ('a"!~', True), ("ä", False), ("a\tb", False)]
+)
+def test_keys_are_as_the_description_says(key: str, described: bool) -> None:
+    assert (re.fullmatch(KEY_PATTERN, key) is not None) == described
+    if described:
+        assert checked_key(key) == key
+    else:
+        with pytest.raises(InvalidPayload):
+            checked_key(key)
 
 
 def test_what_may_pass_is_not_kept() -> None:
