@@ -112,6 +112,15 @@ def gaps(runs: Iterable[Run], first: int, last: int) -> list[Run]:
     return found
 
 
+def end_before(end: int, runs: Sequence[Run]) -> int:
+    """The end, moved before the runs that reach up to it without a gap. They ascend."""
+    for first, last in reversed(runs):
+        if last != end - 1:
+            break
+        end = first
+    return end
+
+
 def without(runs: list[Run], others: list[Run]) -> list[Run]:
     """What of the runs is in none of the others. Both ascend."""
     found: list[Run] = []
