@@ -13,7 +13,6 @@ from vibemq.engine.queue.group import Group
 from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.queue.ready import NORMAL
 from vibemq.engine.queue.sizes import Sizes
-from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.stage_names import is_delay_mark, is_stage
 from vibemq.engine.state import EngineState, importer_of
 from vibemq.engine.step import Step
@@ -59,8 +58,7 @@ def restore(state: EngineState, step: Step, stored: StoredState) -> None:
             # The broker ended while the imports of a deleted queue were forgotten, or never forgot them.
             orphans.append(app)
             continue
-        done = Transaction(kept.version, kept.decided_at, list(kept.stages), kept.tag, kept.owner, kept.committed)
-        state.keep_transaction(app, done)
+        state.keep_transaction(app, replace(kept, stages=list(kept.stages)))
     if orphans:
         step.note(TransactionsForgotten(orphans), Durability.ASYNC)
 

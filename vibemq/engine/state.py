@@ -14,7 +14,6 @@ from vibemq.engine.queue.parts.waiting_room import WaitingRoom
 from vibemq.engine.queue.queue import Added, Queue, TakenOut
 from vibemq.engine.queue.share import Share
 from vibemq.engine.queue.timing.alarms import arm
-from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.settings import EngineSettings
 from vibemq.engine.stage_names import delay_of, is_plain, plain_of, version_and_app
 from vibemq.engine.step import Step, Wait
@@ -25,6 +24,7 @@ from vibemq.model.effects import Departure, Effect, Published
 from vibemq.model.options import Durability
 from vibemq.model.records import QueueCreated, Record
 from vibemq.model.runs import END, RunSet
+from vibemq.model.stored import StoredTransaction
 
 
 @dataclass(slots=True, eq=False)
@@ -140,7 +140,7 @@ class EngineState:
         """Stages too."""
         self.batches_at = 0
         """The latest instant at which a batch was planned or entered, or anything was decided."""
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions: dict[str, StoredTransaction] = {}
         """By application, the longest decided first. Changed with `keep_transaction` and `drop_transaction`."""
         self.registers: Counter[str] = Counter()
         """How many registers of batches each user has, by `registrar_of`."""
@@ -259,7 +259,7 @@ class EngineState:
         _discard(self.delayed_targets, stage, target)
         _discard(self.delaying_stages, target, stage)
 
-    def keep_transaction(self, app: str, transaction: Transaction) -> None:
+    def keep_transaction(self, app: str, transaction: StoredTransaction) -> None:
         """It is the last decided."""
         if app in self.transactions:
             self.drop_transaction(app)

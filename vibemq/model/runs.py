@@ -22,17 +22,19 @@ def runs_of(sequences: Iterable[int]) -> list[Run]:
     """Sorted, merged runs of any sequences, in any order."""
     if isinstance(sequences, range) and sequences.step == 1:
         return [(sequences[0], sequences[-1])] if sequences else []
+    ordered = sorted(sequences)
+    if not ordered:
+        return []
+    first = last = ordered[0]
+    if ordered[-1] - first + 1 == len(ordered) == len(set(ordered)):
+        return [(first, ordered[-1])]
     runs: list[Run] = []
-    first = last = -2
-    for sequence in sorted(sequences):
-        if sequence == last + 1:
-            last = sequence
-        elif sequence != last:
-            if first >= 0:
-                runs.append((first, last))
-            first = last = sequence
-    if first >= 0:
-        runs.append((first, last))
+    for sequence in ordered:
+        if sequence > last + 1:
+            runs.append((first, last))
+            first = sequence
+        last = sequence
+    runs.append((first, last))
     return runs
 
 
@@ -108,6 +110,15 @@ def gaps(runs: Iterable[Run], first: int, last: int) -> list[Run]:
     if first <= last:
         found.append((first, last))
     return found
+
+
+def end_before(end: int, runs: Sequence[Run]) -> int:
+    """The end, moved before the runs that reach up to it without a gap. They ascend."""
+    for first, last in reversed(runs):
+        if last != end - 1:
+            break
+        end = first
+    return end
 
 
 def without(runs: list[Run], others: list[Run]) -> list[Run]:

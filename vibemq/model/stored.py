@@ -114,9 +114,11 @@ class StoredTransaction:
     version: int
     decided_at: int
     stages: list[int]
-    """queue_id of each committed stage; those that are gone have been moved whole."""
+    """queue_id of each committed stage, in order; those that are gone have been moved whole."""
     tag: str = ""
+    """The application's own note."""
     owner: str = ""
+    """The user to whom the application belongs; "" = nobody."""
     committed: list[Run] = field(default_factory=list)
     """Every version that was committed: see `with_version`."""
 

@@ -2,11 +2,12 @@
 contract is `vibemq.protocols.session.Session`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from vibemq.errors import RemoteProtocolError
+from vibemq.model.runs import Run, runs_of
 from vibemq.protocols.session import OptionalVerbs, Principal, Request, SessionContext
 
 Settings = TypeVar("Settings")
@@ -108,6 +109,14 @@ class BaseSession(OptionalVerbs, Generic[State]):
     @property
     def principal(self) -> Principal | None:
         return self._state.principal
+
+
+def runs_by_consumer(deliveries: Iterable[tuple[int, int, *tuple[Any, ...]]]) -> dict[int, list[Run]]:
+    """Deliveries, each (consumer, sequence, …): what to settle or to extend of each consumer."""
+    found: dict[int, list[int]] = {}
+    for delivery in deliveries:
+        found.setdefault(delivery[0], []).append(delivery[1])
+    return {consumer: runs_of(sequences) for consumer, sequences in found.items()}
 
 
 def emptied(table: dict[Any, Any], at_once: int) -> Iterator[None]:

@@ -97,6 +97,22 @@ test("what a frame cannot be put into is asked for anew", async () => {
   assert.deepEqual(shown.data, { tag: 2, most: 6 });
 });
 
+test("what is not answered yet is not made of what was shown before and a frame", async () => {
+  told({ streamed: ["queue:e", "queue:f"] });
+  const merge = (frame, data) => ({ ...data, ...frame });
+  await show("queues/e", { topic: "queue:e", merge }, [200, { name: "e", most: 5 }]);
+  let answer = nothing;
+  globalThis.fetch = () => new Promise((resolve) => { answer = () => resolve(new Response(JSON.stringify({ name: "f", most: 6 }), { headers: { "content-type": "application/json" } })); });
+  render(html`<${View} path="queues/f" options=${{ topic: "queue:f", merge }} />`, place);
+  await arrived();
+  told({ frame: { topic: "queue:f", data: { ready: 2 } } });
+  await arrived();
+  assert.deepEqual([shown.isOld, shown.data], [true, { name: "e", most: 5 }]);
+  answer();
+  await arrived();
+  assert.deepEqual([shown.isOld, shown.data], [false, { name: "f", most: 6 }]);
+});
+
 test("a page that was paused has what has changed meanwhile when it goes on", async () => {
   told({ streamed: ["queue:c"] });
   await show("queues/c", { topic: "queue:c" }, [200, { ready: 9 }], [200, { ready: 0 }]);

@@ -6,6 +6,7 @@ import pytest
 
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine import Batch
+from vibemq.engine.handlers import settle
 from vibemq.model import commands as ask
 from vibemq.model.commands import Command
 from vibemq.model.effects import Counted, Deliver, Published, Reply
@@ -121,6 +122,24 @@ def test_a_fault_keeps_what_was_decided_before_it() -> None:
     driver.publish(1)
     driver.restart()
     assert driver.info().ready == 3
+
+
+def test_a_fault_in_a_long_settlement_leaves_its_consumer_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver()
+    driver.create()
+    driver.publish(MANY)
+    driver.subscribe(1, capacity_messages=MANY)
+    driver.take()
+    batch = Batch([ask.Settle(1, "faulty", 1, ask.Settlement.REJECT, [(1, MANY)])])
+    advance(driver, batch)
+    assert not batch.done
+    with monkeypatch.context() as patch:
+        patch.delattr(settle, "turn_down")
+        advance(driver, batch)
+    assert isinstance(batch.fault, NameError)
+    assert driver.take() == {}
+    driver.publish(2)
+    assert driver.take() == {1: [MANY + 1, MANY + 2]}, "it has room, and is given what comes"
 
 
 def test_a_queue_with_very_many_scattered_messages_keeps_no_other_queue_waiting() -> None:

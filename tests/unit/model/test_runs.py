@@ -152,6 +152,13 @@ def test_the_smallest_of_several_lists(numbers: list[int], parts: int, count: in
     assert smallest_of(lists, count) == runs_of(members[:count])
 
 
+@given(st.lists(st.integers(1, 12)))
+def test_sequences_in_any_order_some_of_them_twice_become_runs(sequences: list[int]) -> None:
+    runs = runs_of(sequences)
+    assert members(runs) == set(sequences)
+    assert all(one[1] + 1 < other[0] for one, other in itertools.pairwise(runs))
+
+
 @given(st.sets(st.integers(1, 30), min_size=1), st.randoms())
 def test_sequences_become_runs(members: set[int], random: Random) -> None:
     ascending = sorted(members)

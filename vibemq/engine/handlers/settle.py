@@ -65,16 +65,25 @@ def _settle_in_slices(state: EngineState, step: Step, command: Settle) -> Slices
         # A range must not reach what the consumer is given after it has spoken.
         consumer.settling = True
     held: list[Run] = []
-    for runs, cost in _pieces(state, command):
-        step.work += cost
-        found = _settle_runs(state, step, state.consumer(command.session, command.consumer), command, runs)
-        if command.token is not None:
-            held += found
-        step = yield
+    try:
+        for runs, cost in _pieces(state, command):
+            step.work += cost
+            found = _settle_runs(state, step, state.consumer(command.session, command.consumer), command, runs)
+            if command.token is not None:
+                held += found
+            step = yield
+    except Exception:
+        # A fault of ours ends the command, not the consumer.
+        _end_settling(step, consumer)
+        raise
+    _end_settling(step, consumer)
+    _answer_settled(step, consumer, command, held)
+
+
+def _end_settling(step: Step, consumer: Consumer | None) -> None:
     if consumer is not None:
         consumer.settling = False
         _after_settling(step, consumer)
-    _answer_settled(step, consumer, command, held)
 
 
 def _pieces(state: EngineState, command: Settle | Extend) -> Iterator[tuple[list[Run], int]]:

@@ -15,7 +15,6 @@ from vibemq.engine.handlers.queues import check_queue_ids, find_or_create, make_
 from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.dedup import screen
 from vibemq.engine.queue.queue import WAITING_NAME, Queue, TakenOut
-from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.stage_names import check_app, delay_mark, plain_stage, stage_name, version_and_app
 from vibemq.engine.state import OWN_PREFIXES, EngineState
 from vibemq.engine.step import Step
@@ -37,7 +36,7 @@ from vibemq.model.records import APPLICATION_BYTES_MAX, Dropped, Reason, Transac
 from vibemq.model.rows import LARGE_ROW_BYTES
 from vibemq.model.runs import Run, run_count
 from vibemq.model.staged_batch import pack_staged_batch
-from vibemq.model.stored import VERSION_RUNS_MAX, with_version
+from vibemq.model.stored import VERSION_RUNS_MAX, StoredTransaction, with_version
 
 STAGE_TTL_MS = 24 * 3_600_000
 REMEMBERED_MS = 30 * 24 * 3_600_000
@@ -205,7 +204,7 @@ def _decide(
             check_delays(queue, delayed=True)
     before = [] if done is None else [queue_id for queue_id in done.stages if queue_id in state.queues_by_id]
     chosen = [queue.queue_id for queue in parts]
-    transaction = Transaction(command.version, step.now, before + chosen, command.tag, command.user)
+    transaction = StoredTransaction(command.version, step.now, before + chosen, command.tag, command.user)
     transaction.committed = with_version(done.committed if done is not None else (), command.version)
     if done is not None:
         transaction.owner = done.owner or command.user
@@ -222,7 +221,7 @@ def remember(
 ) -> None:
     """A version without stages, by the server itself. `keep`: over a restart. `at`: when, if not now."""
     done = state.transactions.get(app)
-    transaction = Transaction(version, step.now if at is None else at, [])
+    transaction = StoredTransaction(version, step.now if at is None else at, [])
     transaction.committed = with_version(done.committed if done is not None else (), version)
     state.keep_transaction(app, transaction)
     if keep:
@@ -251,7 +250,7 @@ def check_application(app: str) -> None:
             )
 
 
-def decided_of(state: EngineState, app: str, user: str) -> Transaction | None:
+def decided_of(state: EngineState, app: str, user: str) -> StoredTransaction | None:
     """The last decision of the application, None when there is none.
 
     Raises NotAuthorized when the application belongs to another user; `user` "" may act for everybody.
@@ -266,7 +265,7 @@ def decided_of(state: EngineState, app: str, user: str) -> Transaction | None:
     return done
 
 
-def _is_duplicate(done: Transaction | None, app: str, version: int) -> bool:
+def _is_duplicate(done: StoredTransaction | None, app: str, version: int) -> bool:
     """Whether that version counts as committed already. Raises VersionSkipped for one that was left out, InvalidOptions
     for one that is too large or too old."""
     if done is None:
@@ -309,11 +308,11 @@ def forget(state: EngineState, step: Step, command: ForgetApplication) -> None:
     step.answer_standing(command, Counted(int(done is not None)), Durability.STRONG)
 
 
-def _answer(state: EngineState, transaction: Transaction, *, duplicate: bool) -> Decided:
+def _answer(state: EngineState, transaction: StoredTransaction, *, duplicate: bool) -> Decided:
     return Decided(duplicate, unfinished_of(state, transaction), transaction.version, transaction.tag)
 
 
-def _drop_losers(state: EngineState, step: Step, command: DecideTransaction, transaction: Transaction) -> Slices:
+def _drop_losers(state: EngineState, step: Step, command: DecideTransaction, transaction: StoredTransaction) -> Slices:
     chosen = set(transaction.stages)
     for name, version in list(state.stages_of.get(command.app, {}).items()):
         queue = state.stages.get(name)
@@ -403,6 +402,6 @@ def holds_something(queue: Queue) -> bool:
     return bool(queue.groups[WAITING_NAME].unsettled or queue.unseen)
 
 
-def unfinished_of(state: EngineState, transaction: Transaction) -> list[str]:
+def unfinished_of(state: EngineState, transaction: StoredTransaction) -> list[str]:
     """Names of its stages that are still there, in order."""
     return [state.queues_by_id[queue_id].name for queue_id in transaction.stages if queue_id in state.queues_by_id]

@@ -20,7 +20,7 @@ from vibemq.model.extras.columns import ExtraColumns
 from vibemq.model.instants import Instants, Values
 from vibemq.model.options import DeliveryMode, Durability, QueueOptions, Retention
 from vibemq.model.records import DEFAULT_GROUP, Attempts
-from vibemq.model.runs import END, Run, RunSet, gaps, runs_of_ascending, without
+from vibemq.model.runs import END, Run, RunSet, end_before, gaps, runs_of_ascending, without
 from vibemq.model.upcoming import Upcoming
 
 WAITING_NAME = ""
@@ -366,10 +366,7 @@ class Queue(Backlog["Added"]):
         else:
             alive = self._unsettled()
             alive.remove(0, start - 1)
-        alive.remove(1, self.swept)
-        for run in self.expiries.overdue(now):
-            alive.remove(*run)
-        return alive
+        return self._without_expired(alive, now)
 
     def alive_within(self, first: int, last: int, now: int) -> RunSet:
         """The part of `alive` in [first, last]. Costs what is there in each group."""
@@ -377,6 +374,9 @@ class Queue(Backlog["Added"]):
         if self.log is None:
             for group in self.who_may_want():
                 alive.add_all(group.unsettled_within(first, last).runs())
+        return self._without_expired(alive, now)
+
+    def _without_expired(self, alive: RunSet, now: int) -> RunSet:
         alive.remove(1, self.swept)
         for run in self.expiries.overdue(now):
             alive.remove(*run)
@@ -392,13 +392,8 @@ class Queue(Backlog["Added"]):
 
     def open_end(self) -> int:
         """First sequence that no stored or storable message has: where a group "from now" begins."""
-        end = self.next_sequence
-        for first, last in reversed(self.holes):
-            # What could not be stored at the end leaves no trace on disk: a restart allots these numbers again.
-            if last != end - 1:
-                break
-            end = first
-        return end
+        # What could not be stored at the end leaves no trace on disk: a restart allots these numbers again.
+        return end_before(self.next_sequence, self.holes) if self.holes else self.next_sequence
 
     def set_alarm(self, at: int, order: int, part: Group | Consumer) -> None:
         if self.alarms is _NO_ALARMS:

@@ -12,7 +12,7 @@ from vibemq.errors import RemoteProtocolError
 from vibemq.model.commands import Settle, Settlement
 from vibemq.model.effects import Deliver
 from vibemq.model.rows import LargeRow
-from vibemq.model.runs import Run, runs_of
+from vibemq.model.runs import runs_of
 from vibemq.model.stored import Slice
 from vibemq.protocols.blazingmq.codec.guid import guid_of_message_id, guids_of_message_ids
 from vibemq.protocols.blazingmq.codec.options import sub_queue_ids_option
@@ -114,7 +114,7 @@ class Deliveries:
         state = self._state
         for key, guids in of_streams.items():
             for number, sequences in self._index.confirmed(key, guids).items():
-                state.ask(Settle(state.context.session, None, number, Settlement.ACK, _runs(sequences)))
+                state.ask(Settle(state.context.session, None, number, Settlement.ACK, runs_of(sequences)))
                 consumer = state.consumers.get(number)
                 if consumer is not None:
                     state.settled(consumer, len(sequences))
@@ -131,10 +131,3 @@ def _tell_apart(queue_id: int, first: int, guids: list[bytes], held: dict[bytes,
         if guid in held or guid in seen:
             guids[index] = guid_of_message_id(b"%d/%d" % (queue_id, first + index))
         seen.add(guids[index])
-
-
-def _runs(sequences: list[int]) -> list[Run]:
-    first, last = sequences[0], sequences[-1]
-    if last - first + 1 == len(sequences) and sequences == list(range(first, last + 1)):
-        return [(first, last)]
-    return runs_of(sequences)

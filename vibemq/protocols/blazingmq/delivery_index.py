@@ -1,8 +1,7 @@
 """Which delivery a CONFIRM means: a client names a message by stream and GUID, the engine by consumer and sequence."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from vibemq.model.runs import Run, runs_of
 from vibemq.protocols.base_session import emptied
 
 StreamKey = tuple[int, int]
@@ -63,10 +62,3 @@ class BlazingmqDeliveryIndex:
         for held in self._held.values():
             yield from emptied(held, FREED_AT_ONCE)
         yield from emptied(self._held, FREED_AT_ONCE)
-
-
-def runs_by_consumer(entries: Iterable[Held]) -> dict[int, list[Run]]:
-    found: dict[int, list[int]] = {}
-    for consumer, sequence in entries:
-        found.setdefault(consumer, []).append(sequence)
-    return {consumer: runs_of(sequences) for consumer, sequences in found.items()}

@@ -12,10 +12,10 @@ from itertools import islice
 
 from vibemq.errors import VibeMQError
 from vibemq.model.commands import Settle, Settlement, Unsubscribe
-from vibemq.protocols.base_session import emptied
+from vibemq.protocols.base_session import emptied, runs_by_consumer
 from vibemq.protocols.blazingmq.codec.messages import CloseQueue, CloseQueueResponse, DisconnectResponse
 from vibemq.protocols.blazingmq.configuring import NOT_OPEN
-from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex, runs_by_consumer
+from vibemq.protocols.blazingmq.delivery_index import BlazingmqDeliveryIndex
 from vibemq.protocols.blazingmq.errors import UnknownHere, WrongRequest
 from vibemq.protocols.blazingmq.state import AwaitedAnswers, BlazingmqState
 from vibemq.protocols.blazingmq.streams import OpenedQueue, Stream

@@ -1,11 +1,12 @@
 """Which delivery an Ack means: a plain client names a message by its id, the engine by consumer and sequence."""
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, count, islice, repeat
 
 from vibemq.model.commands import Extend, Settle, Settlement
-from vibemq.model.runs import Run, runs_of
+from vibemq.model.runs import runs_of
+from vibemq.protocols.base_session import runs_by_consumer
 from vibemq.protocols.native.codec.wire import VERSION, CommandType
 
 Held = tuple[int, int, int, int]
@@ -113,14 +114,6 @@ def _place(held: Held) -> int:
     return held[3]
 
 
-def by_consumer(deliveries: Iterable[Held]) -> dict[int, list[Run]]:
-    """Their sequences."""
-    found: dict[int, list[int]] = {}
-    for consumer, sequence, *_ in deliveries:
-        found.setdefault(consumer, []).append(sequence)
-    return {consumer: _runs(sequences) for consumer, sequences in found.items()}
-
-
 class AckIntake:
     """Collects the Ack frames (30) of one read until `flush`."""
 
@@ -173,7 +166,7 @@ class AckIntake:
     def flush(self, session: int) -> list[Settle]:
         taken, self._taken = self._taken, {}
         return [
-            Settle(session, None, consumer, Settlement.ACK, _runs(sequences)) for consumer, sequences in taken.items()
+            Settle(session, None, consumer, Settlement.ACK, runs_of(sequences)) for consumer, sequences in taken.items()
         ]
 
     def extend_later_ones(self, session: int, now: int) -> list[Extend]:
@@ -182,12 +175,5 @@ class AckIntake:
         if now < self._extended_at + EXTEND_INTERVAL_MS:
             return []
         self._extended_at = now
-        later = by_consumer(self._delivery_index.behind())
+        later = runs_by_consumer(self._delivery_index.behind())
         return [Extend(session, None, consumer, runs, None) for consumer, runs in later.items()]
-
-
-def _runs(sequences: list[int]) -> list[Run]:
-    first, last = min(sequences), max(sequences)
-    if last - first + 1 == len(sequences) == len(set(sequences)):
-        return [(first, last)]
-    return runs_of(sequences)

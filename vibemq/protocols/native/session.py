@@ -14,7 +14,7 @@ from vibemq.model.effects import ConsumerEnded, ConsumerLeft, Deliver, Effect, R
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
-from vibemq.protocols.base_session import LargeProgress
+from vibemq.protocols.base_session import LargeProgress, runs_by_consumer
 from vibemq.protocols.native import handshake
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.compression import Compression
@@ -27,7 +27,6 @@ from vibemq.protocols.native.deliver import (
     together,
     told_attempts,
 )
-from vibemq.protocols.native.delivery_index import by_consumer
 from vibemq.protocols.native.errors import error_body, sentence, wire_code
 from vibemq.protocols.native.frame_parser import FrameParser
 from vibemq.protocols.native.handshake import ConnectAsked
@@ -232,7 +231,7 @@ class NativeSession(OptionalVerbs):
         if not self._state.in_order:
             return []
         # It may have begun the first one, and that may have been its end.
-        waiting = by_consumer(self._state.delivery_index.behind()[1:])
+        waiting = runs_by_consumer(self._state.delivery_index.behind()[1:])
         session = self._state.session
         return [Settle(session, None, consumer, Settlement.RELEASE, runs) for consumer, runs in waiting.items()]
 

@@ -128,7 +128,7 @@ class AuditLog:
         if not self._logins.take(1, self._monotonic()):
             _count(self._logged_in, principal.name)
             return
-        fields = {"event": event, "user": principal.name, "token": principal.token_id, "outcome": "done"}
+        fields = {"event": event, **_who(principal), "outcome": "done"}
         self._note(logging.INFO, operation, {"operation": operation, **fields}, peer)
 
     def login_failed(self, peer: AuditedPeer, user: str, reason: str) -> None:
@@ -162,8 +162,7 @@ class AuditLog:
             return
         fields = {
             "event": "access.changed",
-            "user": principal.name if principal is not None else "",
-            "token": principal.token_id if principal is not None else "",
+            **_who(principal),
             "operation": operation,
             "arguments": _bounded(arguments),
             "outcome": "failed" if reason else "done",
@@ -181,11 +180,11 @@ class AuditLog:
         is_next_page, self._latest_read = peer.protocol == HTTP and place == self._latest_read, place
         if not self._tells_reads or is_next_page:
             return
-        user, token = (principal.name, principal.token_id) if principal is not None else ("", "")
+        who = _who(principal)
         if not self._reads.take(1, self._monotonic()):
-            _count(self._unwritten_reads, user)
+            _count(self._unwritten_reads, who["user"])
             return
-        fields = {"event": "access.read", "user": user, "token": token, "outcome": "done"}
+        fields = {"event": "access.read", **who, "outcome": "done"}
         told = {"operation": operation, "arguments": _bounded(arguments)}
         self._note(logging.INFO, operation, {**fields, **told}, peer)
 
@@ -205,8 +204,7 @@ class AuditLog:
         tried = {"dry_run": True} if asked("dry_run") is True else {}
         fields = {
             "event": "access.denied",
-            "user": principal.name if principal is not None else "",
-            "token": principal.token_id if principal is not None else "",
+            **_who(principal),
             "operation": operation,
             "arguments": _bounded({name: shown(value) for name, value in told.items()} | tried),
             "outcome": "refused",
@@ -297,6 +295,10 @@ _OF_RECORDS = frozenset({"event", "user", "token", "operation", "outcome", "reas
 
 def _place(peer: AuditedPeer) -> dict[str, str]:
     return {"remote": peer.host, "conn_id": peer.connection_id, "protocol": peer.protocol}
+
+
+def _who(principal: Principal | None) -> dict[str, str]:
+    return {"user": principal.name, "token": principal.token_id} if principal is not None else {"user": "", "token": ""}
 
 
 def _masked(value: Any) -> Any:

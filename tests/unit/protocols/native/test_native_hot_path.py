@@ -9,6 +9,7 @@ from vibemq.model.commands import Settlement
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.model.stored import Slice
+from vibemq.protocols.base_session import runs_by_consumer
 from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.extensions import parse_deliver_many
 from vibemq.protocols.native.codec.frames import NativeFrameReader, encode_frame
@@ -17,7 +18,7 @@ from vibemq.protocols.native.codec.json_check import JsonCheck, as_json
 from vibemq.protocols.native.codec.row_check import check_rows
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage, decode_body, encode_body, str16
 from vibemq.protocols.native.deliver import PlainDeliveries, bulk_bodies
-from vibemq.protocols.native.delivery_index import AckIntake, DeliveryIndex, by_consumer
+from vibemq.protocols.native.delivery_index import AckIntake, DeliveryIndex
 from vibemq.protocols.native.outbox import FrameQueue, send_publish_acks
 from vibemq.protocols.native.publish import NativeRefused, PublishIntake
 
@@ -326,12 +327,12 @@ def test_what_is_behind_the_newest_ack_has_not_been_begun() -> None:
     delivery_index = DeliveryIndex(entries_max=100)
     delivery_index.note([b"a", b"b", b"c", b"d", b"d"], 1, 1, [5, 6, 2, 8, 9])
     delivery_index.take(b"b")
-    assert by_consumer(delivery_index.behind()) == {1: [(2, 2), (8, 9)]}, "a was passed over"
+    assert runs_by_consumer(delivery_index.behind()) == {1: [(2, 2), (8, 9)]}, "a was passed over"
     delivery_index.note([b"a", b"c"], 1, 1, [5, 2])
     assert [held[1] for held in delivery_index.behind()] == [2, 8, 9, 5], "a comes once more, c has not come yet"
 
 
-def test_the_ledger_forgets_the_oldest() -> None:
+def test_the_index_forgets_the_oldest() -> None:
     delivery_index = DeliveryIndex(entries_max=3)
     for number in range(10):
         delivery_index.note([b"%d" % number, b"same"], 1, 1, [number, 100 + number])

@@ -13,7 +13,7 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.views import group_oldest
 from vibemq.model.effects import CursorInfo, Reach
 from vibemq.model.options import Durability
-from vibemq.model.runs import END, Run, RunSet
+from vibemq.model.runs import END, Run, RunSet, end_before
 
 LEAP = 1 << 24
 """How many sequences a weak or async queue with a cursor skips after a restart: more than a crash can have taken."""
@@ -26,13 +26,8 @@ def tail_of(queue: Queue) -> int:
     if not queue.unseen:
         return queue.open_end()
     waiting = queue.unseen[0]
-    end = waiting.first
-    for first, last in reversed(waiting.holes):
-        # Recorded together with the messages behind them.
-        if last != end - 1:
-            break
-        end = first
-    return end
+    # They are recorded together with the messages behind them.
+    return end_before(waiting.first, waiting.holes)
 
 
 def known_end(queue: Queue) -> int:

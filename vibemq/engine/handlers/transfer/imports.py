@@ -13,13 +13,13 @@ from vibemq.engine.handlers.queues import find
 from vibemq.engine.handlers.transactions import REMEMBERED_MS, check_own, remember
 from vibemq.engine.pacing import Slices
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.queue.transaction import Transaction
 from vibemq.engine.state import EngineState, import_of, importer_of
 from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions
 from vibemq.model.commands import ImportMessages, Pressure
 from vibemq.model.effects import Imported
 from vibemq.model.options import Durability
+from vibemq.model.stored import StoredTransaction
 
 IMPORTS_MAX = 1_000
 """Of one user into one queue that are remembered. More are refused: a file whose import was forgotten could enter
@@ -79,7 +79,7 @@ def _take(
     command: ImportMessages,
     known: int,
     app: str,
-    before: Transaction | None,
+    before: StoredTransaction | None,
 ) -> None:
     """Take what is new from index `known` on, as far as the queue has room for it."""
     rows, extras, count = command.rows, command.extras or {}, command.rows.count
@@ -104,7 +104,7 @@ def _take(
     step.answer(command, result, Durability.TRANSIENT if queue.transient else Durability.STRONG)
 
 
-def _take_back(state: EngineState, app: str, before: Transaction | None) -> None:
+def _take_back(state: EngineState, app: str, before: StoredTransaction | None) -> None:
     """A batch that could not be stored was not imported, nor were those behind it."""
     now = state.transactions.get(app)
     if now is None or (before is not None and now.version <= before.version):

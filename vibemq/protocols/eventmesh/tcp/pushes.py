@@ -4,7 +4,7 @@ Each push has a number, which its acknowledgement repeats. Pushes that are neith
 are forgotten in the order in which they were sent.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ from vibemq.errors import InvalidMessage
 from vibemq.model.commands import Extend, Settle, Settlement
 from vibemq.model.effects import Deliver
 from vibemq.model.rows import LARGE_ROW_BYTES, RowView, header_pairs
-from vibemq.model.runs import Run, runs_of
+from vibemq.model.runs import runs_of
 from vibemq.model.stored import Slice
-from vibemq.protocols.base_session import emptied
+from vibemq.protocols.base_session import emptied, runs_by_consumer
 from vibemq.protocols.eventmesh.messages import forms, names
 from vibemq.protocols.eventmesh.messages.message import write_message
 from vibemq.protocols.eventmesh.messages.names import Form
@@ -106,10 +106,10 @@ class EventMeshPushes:
             return
         session = self._state.session
         for consumer, sequences in self._acked.items():
-            self._state.ask(Settle(session, None, consumer, Settlement.ACK, _runs(sequences)))
+            self._state.ask(Settle(session, None, consumer, Settlement.ACK, runs_of(sequences)))
         for consumer, sequences in self._failed.items():
             reason = "the client acknowledged it with a code that is not 0"
-            self._state.ask(Settle(session, None, consumer, Settlement.RETRY, _runs(sequences), reason=reason))
+            self._state.ask(Settle(session, None, consumer, Settlement.RETRY, runs_of(sequences), reason=reason))
         self._acked, self._failed = {}, {}
         if self._pending and self._state.now >= self._extended_at + _EXTEND_INTERVAL_MS:
             self._extend_later_ones()
@@ -117,8 +117,8 @@ class EventMeshPushes:
     def _extend_later_ones(self) -> None:
         """A client takes one message after the other: while it acknowledges, those behind have not been begun."""
         self._extended_at = self._state.now
-        for consumer, sequences in _by_consumer(self._behind()).items():
-            self._state.ask(Extend(self._state.session, None, consumer, _runs(sequences)))
+        for consumer, runs in runs_by_consumer(self._behind()).items():
+            self._state.ask(Extend(self._state.session, None, consumer, runs))
 
     def _behind(self) -> Iterator[_Pending]:
         """Those sent after the one of the newest acknowledgement, in their order."""
@@ -127,9 +127,9 @@ class EventMeshPushes:
     def unbegun(self) -> list[Settle]:
         """See `vibemq.protocols.session.Session`."""
         # It may have begun the first one, and that may have been its end.
-        waiting = _by_consumer(islice(self._behind(), 1, None))
-        release, session = Settlement.RELEASE, self._state.session
-        return [Settle(session, None, consumer, release, _runs(found)) for consumer, found in waiting.items()]
+        waiting = runs_by_consumer(islice(self._behind(), 1, None))
+        session = self._state.session
+        return [Settle(session, None, consumer, Settlement.RELEASE, runs) for consumer, runs in waiting.items()]
 
     def oldest_request(self) -> str:
         """The address of the request that the client is at, if it is at one: Java replies before it acknowledges."""
@@ -173,9 +173,9 @@ class EventMeshPushes:
             return
         session, consumer = self._state.session, deliver.consumer
         if silent:
-            self._state.ask(Settle(session, None, consumer, Settlement.ACK, _runs(silent)))
+            self._state.ask(Settle(session, None, consumer, Settlement.ACK, runs_of(silent)))
         for reason, sequences in unfit.items():
-            self._state.ask(Settle(session, None, consumer, Settlement.REJECT, _runs(sequences), reason=reason))
+            self._state.ask(Settle(session, None, consumer, Settlement.REJECT, runs_of(sequences), reason=reason))
 
     def _give_back(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         if deliver.settled:
@@ -315,18 +315,6 @@ def _service_digit(topic: str) -> str:
     if len(parts) != 5 or parts[1] not in ("s", "e") or len(parts[2]) < 4 or not parts[2].isdigit():
         return ""
     return parts[2][3]
-
-
-def _by_consumer(pushes: Iterable[_Pending]) -> dict[int, list[int]]:
-    """Their sequences."""
-    found: dict[int, list[int]] = {}
-    for pending in pushes:
-        found.setdefault(pending.consumer, []).append(pending.sequence)
-    return found
-
-
-def _runs(sequences: list[int]) -> list[Run]:
-    return runs_of(sorted(sequences))
 
 
 def _json_text(payload: bytes) -> bytes | None:

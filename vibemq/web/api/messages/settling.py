@@ -95,7 +95,7 @@ async def settle(
 
 async def _carry_out(some: _Together, outcomes: list[SettlementOutcome]) -> None:
     wish, consumer = some.wish, some.consumer
-    runs = runs_of(sorted(set(some.sequences)))
+    runs = runs_of(some.sequences)
 
     def command(session: int, token: Any) -> Command:
         if wish.verb == "extend":

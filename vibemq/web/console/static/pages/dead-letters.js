@@ -38,7 +38,7 @@ function DeadLetters() {
   const groups = withGroupsOf(filter.queue, grouped.data?.items ?? [], own?.items);
   remember(groups);
   const sum = useSum(filter, groups, grouped.data && { isWhole: !(own ?? grouped.data).next });
-  const meant = meantOf(filter, ticked, lettersOf(ticked, letters));
+  const meant = meantOf(filter, ticked, letters);
   // A job that names no queue needs the rights on every queue, whatever letters it takes.
   const place = meant.queue ?? "*";
   const rights = { purge: may("purge", place), exportJob: may("inspect", place), replay: may("purge", place) && may("publish", place) };

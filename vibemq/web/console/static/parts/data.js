@@ -21,13 +21,21 @@ export function onGoingOn(act) {
   });
 }
 
+const NOTHING_YET = { wanted: null, data: undefined, problem: null, at: 0 };
+
 /** `path` null: nothing yet. Answers {data, problem, at, isOld, refresh}: data stays while newer ones are fetched;
  * `isOld`: they belong to the address before. `topic`: of the event stream; `merge(frame, data)` puts a frame into the data, or answers
  * undefined where all has to be asked for.
  * `every` 0: once. `onAnswer`: given each response. @type {UseData} */
 export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (frame) => frame, onAnswer } = {}) {
   const wanted = path === null ? null : path + queryText(query);
-  const [state, setState] = useState({ wanted: null, data: undefined, problem: null, at: 0 });
+  const [state, setState] = useState(NOTHING_YET);
+  /** What is shown, or will be with the next drawing. */
+  const last = useRef(NOTHING_YET);
+  const show = (next) => {
+    last.current = next;
+    setState(next);
+  };
   const latest = useRef(wanted);
   latest.current = wanted;
   const asked = useRef(0);
@@ -45,12 +53,13 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
         if (!counts()) return;
         answered.current = number;
         isAnswered.current = true;
-        setState({ wanted, data, problem: null, at: Date.now() });
+        show({ wanted, data, problem: null, at: Date.now() });
       } catch (problem) {
         if (problem.name === "AbortError" || !counts()) return;
         answered.current = number;
         isAnswered.current = false;
-        setState((before) => ({ ...before, problem, data: before.wanted === wanted && !GONE.has(problem.status) ? before.data : undefined, wanted }));
+        const before = last.current;
+        show({ ...before, problem, data: before.wanted === wanted && !GONE.has(problem.status) ? before.data : undefined, wanted });
       }
     },
     [wanted],
@@ -77,12 +86,11 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
           if (!live.value || latest.current !== wanted) return;
           if (error) return void fetchNow();
           // Frames bring what moves; the answer to the request, which comes first, has all the rest.
-          setState((before) => {
-            const merged = before.data === undefined ? undefined : merge(data, before.data);
-            if (merged !== undefined) return { wanted, data: merged, problem: null, at: Date.now() };
-            if (before.data !== undefined) fetchNow();
-            return before;
-          });
+          const before = last.current;
+          if (before.wanted !== wanted || before.data === undefined) return;
+          const merged = merge(data, before.data);
+          if (merged === undefined) return void fetchNow();
+          show({ wanted, data: merged, problem: null, at: Date.now() });
         })
       : () => {};
     return () => {

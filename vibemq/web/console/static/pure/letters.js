@@ -229,11 +229,11 @@ export const lettersOf = (ticked, letters) => [...new Map(letters.filter(({ dead
 
 /** The letters that an action is for: those that are ticked, else all that fit. Of ticked ones the queue is named where all are of
  * one: who may not do it on every queue may do it there.
- * @param {LetterFilter} filter @param {Set<number>} ticked @param {{dead_id: number, queue: string}[]} letters of this page
+ * @param {LetterFilter} filter @param {Set<number>} ticked @param {{dead_id: number, queue: string}[]} letters that are known
  * @returns {LetterFilter} */
 export function meantOf(filter, ticked, letters = []) {
   if (!ticked.size) return filter;
-  const known = letters.filter(({ dead_id: id }) => ticked.has(id));
+  const known = lettersOf(ticked, letters);
   const queues = new Set(known.map(({ queue }) => queue));
   const queue = filter.queue ?? (known.length === ticked.size && queues.size === 1 ? known[0].queue : undefined);
   return { ...(queue ? { queue } : {}), ids: runsOf(ticked) };

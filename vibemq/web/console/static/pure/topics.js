@@ -21,10 +21,12 @@ export function chooseTopics(tabs) {
   return [...chosen].sort();
 }
 
+const areEqual = (one, other) => Object.keys(one).length === Object.keys(other).length && Object.keys(one).every((name) => one[name] === other[name]);
+
 /** A description of a queue with the figures of a frame, which is as the engine has it: its options are not those of the API, and not of
  * the ETag that one has. Undefined when they have changed, or the queue was made anew. */
 export function queueMoved({ options, name, size, ...figures }, before) {
-  const told = JSON.stringify([figures.incarnation, options]);
-  if (before.told !== undefined && before.told !== told) return undefined;
+  const told = { ...options, incarnation: figures.incarnation };
+  if (before.told !== undefined && !areEqual(before.told, told)) return undefined;
   return { ...before, ...figures, bytes: size, told };
 }
