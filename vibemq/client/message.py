@@ -7,13 +7,14 @@ import struct
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 from vibemq.client.observing.hooks import Hooks, ProcessScope
 from vibemq.client.payload import ReadPayload
 from vibemq.client.publishing.outgoing import Outgoing, Seconds
 from vibemq.client.publishing.requests import REPLY_TO
 from vibemq.client.settlements import BACKOFF, Reason, delay_ms, limit_ms, reason_text
+from vibemq.client.waiting.one_process import OfOneProcess
 from vibemq.errors import LocalProtocolError, NotConnected, RemoteProtocolError, RequesterGone
 from vibemq.model.arguments import check_flag, check_headers, misfit
 from vibemq.model.rows import Rows, RowView
@@ -23,6 +24,11 @@ from vibemq.model.shared.settlement import Settlement
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_ELSEWHERE: Final = (
+    "a message is settled by the connection that delivered it, so it is neither pickled nor copied; give another"
+    " process its payload and headers, and settle it here"
+)
 
 
 class Done:
@@ -109,10 +115,12 @@ class Delivery:
         self.validate = validate
 
 
-class Message(ReadPayload, Generic[T]):
+class Message(ReadPayload, OfOneProcess, Generic[T]):
     """One delivery of one message. `T` is the `model` of its subscription."""
 
     __slots__ = ("_delivery", "_row", "_verb", "sequence")
+
+    _elsewhere = _ELSEWHERE
 
     def __init__(self, delivery: Delivery, sequence: int, row: bytes) -> None:
         self._delivery = delivery
@@ -424,11 +432,13 @@ def _is_only(error: BaseException | None, kinds: type[Exception] | tuple[type[Ex
     return isinstance(error, kinds)
 
 
-class MessageBatch(Sequence[Message[T]]):
+class MessageBatch(OfOneProcess, Sequence[Message[T]]):
     """Messages that arrived together: consecutive ones, or such as fell due one after the other. Costs per batch,
     unless its messages are looked at one by one."""
 
     __slots__ = ("_delivery", "_messages", "_rows", "_sequences", "_verb")
+
+    _elsewhere = _ELSEWHERE
 
     def __init__(self, delivery: Delivery, sequences: Sequence[int], rows: Rows) -> None:
         """`sequences`: of the rows, in their order."""
