@@ -2,9 +2,14 @@
 
 import asyncio
 import logging
+import os
+import signal
 import sys
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from subprocess import run
+from threading import Thread, Timer
 from typing import Any
 
 import anyio
@@ -12,6 +17,7 @@ import orjson
 import pytest
 
 import vibemq
+from tests.waiting import WAIT_S
 from vibemq.config import Http, Listener, Settings, StorageChoice
 from vibemq.errors import ConfigInvalid, StorageFailed, StorageLocked
 from vibemq.model.options import Durability
@@ -195,6 +201,36 @@ asyncio.run(main())
             return info.ready
 
     assert asyncio.run(look()) == 200
+
+
+@pytest.mark.parametrize("who", ["thread", "signal"])
+def test_another_thread_or_the_handler_of_a_signal_stops_it(who: str) -> None:
+    started: Future[Broker] = Future()
+
+    async def live() -> None:
+        broker = Broker(storage="memory")
+        await broker.start()
+        if who == "signal":
+            signal.signal(signal.SIGUSR1, lambda *_: broker.stop())
+            Timer(0, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        started.set_result(broker)
+        await broker.run()
+
+    # asyncio tells of what is not safe among threads only when it is asked to.
+    run_broker = partial(asyncio.run, live(), debug=True)
+    if who == "signal":
+        before = signal.getsignal(signal.SIGUSR1)
+        try:
+            run_broker()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+    else:
+        thread = Thread(target=run_broker)
+        thread.start()
+        started.result(WAIT_S).stop()
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+    started.result().stop()
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])

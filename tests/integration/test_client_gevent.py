@@ -63,6 +63,42 @@ PROGRAM = """
 """
 
 
+PRELOADED = """
+    import os
+    import sys
+
+    import vibemq.sync
+
+    mq = vibemq.sync.connect(sys.argv[1])
+    mq.publish("orders", 0)
+    child = os.fork()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+        mq.publish("orders", 1)
+        sys.exit()
+
+    from gevent import monkey
+    monkey.patch_all()
+
+    import gevent
+
+    greenlets = [gevent.spawn(mq.publish, "orders", number) for number in range(10)]
+    gevent.joinall(greenlets, raise_error=True)
+    assert sorted(greenlet.value.sequence for greenlet in greenlets) == list(range(2, 12))
+    mq.close()
+    os._exit(0)
+"""
+
+
+def test_greenlets_of_a_forked_child_connect_once(broker: FakeBroker) -> None:  # noqa: F811
+    """Gunicorn's `--preload` loads the program, which connects; its workers make greenlets of threads afterwards."""
+    options = ["-W", "ignore:Monkey-patching ssl", "-W", "ignore:This process:DeprecationWarning"]
+    command = [sys.executable, *options, "-c", textwrap.dedent(PRELOADED), address(broker)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert broker.accepted == 2
+
+
 @pytest.mark.parametrize("patched", ["early", "late"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.long_where(loop="asyncio", patched="late")

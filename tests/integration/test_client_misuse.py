@@ -1,5 +1,8 @@
 """Arguments of a kind that cannot be used are named, and told how to write them."""
 
+import copy
+import multiprocessing
+import pickle
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -78,3 +81,23 @@ def test_a_negative_bound_of_bytes(broker: FakeBroker) -> None:
         pytest.raises(LocalProtocolError, match=r"prefetch_bytes is -1; it must be 0 \(no bound\) or more"),
     ):
         mq.subscribe("orders", prefetch_bytes=-1)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_client_that_is_given_to_another_process(broker: FakeBroker, method: str) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        process = multiprocessing.get_context(method).Process(target=print, args=(mq,))
+        with pytest.raises(TypeError, match=r"neither pickled nor copied; give another process the address"):
+            process.start()
+        assert mq.publish("orders", 1).sequence
+
+
+@pytest.mark.anyio
+async def test_what_belongs_to_a_connection_is_neither_pickled_nor_copied(broker: FakeBroker) -> None:
+    async with vibemq.connect(address(broker)) as mq, mq.subscribe("kept") as messages:
+        await mq.publish_many("kept", range(3))
+        batch = await messages.next_batch()
+        for thing in (mq, messages, mq.publisher("kept"), vibemq.sync.Inbox(), batch, batch[0]):
+            for take in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match="neither pickled nor copied; give another process"):
+                    take(thing)

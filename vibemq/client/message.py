@@ -7,13 +7,14 @@ import struct
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 from vibemq.client.observing.hooks import Hooks, ProcessScope
 from vibemq.client.payload import ReadPayload
 from vibemq.client.publishing.outgoing import Outgoing, Seconds
 from vibemq.client.publishing.requests import REPLY_TO
 from vibemq.client.settlements import BACKOFF, Reason, delay_ms, limit_ms, reason_text
+from vibemq.client.waiting.one_process import OfOneProcess
 from vibemq.errors import LocalProtocolError, NotConnected, RemoteProtocolError, RequesterGone
 from vibemq.model.arguments import check_flag, check_headers, misfit
 from vibemq.model.rows import Rows, RowView
@@ -23,6 +24,11 @@ from vibemq.model.shared.settlement import Settlement
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_ELSEWHERE: Final = (
+    "a message is settled by the connection that delivered it, so it is neither pickled nor copied; give another"
+    " process its payload and headers, and settle it here"
+)
 
 
 class Done:
@@ -109,18 +115,19 @@ class Delivery:
         self.validate = validate
 
 
-class Message(ReadPayload, Generic[T]):
+class Message(ReadPayload, OfOneProcess, Generic[T]):
     """One delivery of one message. `T` is the `model` of its subscription."""
 
-    __slots__ = ("_delivery", "_row", "sequence", "settled")
+    __slots__ = ("_delivery", "_row", "_verb", "sequence")
+
+    _elsewhere = _ELSEWHERE
 
     def __init__(self, delivery: Delivery, sequence: int, row: bytes) -> None:
         self._delivery = delivery
         self._row = row
         self.sequence = sequence
         """Place in the queue, from 1, never reused."""
-        self.settled = False
-        """Whether a verb has been called; further ones have no effect."""
+        self._verb: Settlement | None = None
 
     def __repr__(self) -> str:
         try:
@@ -207,13 +214,18 @@ class Message(ReadPayload, Generic[T]):
         return failed.get(self.sequence, 0)
 
     @property
+    def settled(self) -> bool:
+        """Whether a verb has been called; further ones have no effect."""
+        return self._verb is not None
+
+    @property
     def lost(self) -> bool:
         """Whether it is somebody else's now, as far as this client knows: its ack timeout has passed, it was handed out
         to this subscription again, or its connection is gone. Ask before it is settled; then it is False.
 
         The timeout is known if the subscription has an `ack_timeout`, or `extend` was called with one.
         """
-        return not self.settled and self._delivery.settler.is_lost(self._delivery, self.sequence)
+        return self._verb is None and self._delivery.settler.is_lost(self._delivery, self.sequence)
 
     @property
     def published_at(self) -> int:
@@ -264,7 +276,7 @@ class Message(ReadPayload, Generic[T]):
             LocalProtocolError: the timeout is negative, infinite or no number.
         """
         timeout_ms = BACKOFF if ack_timeout is None else limit_ms(ack_timeout, "ack_timeout")
-        if not self.settled:
+        if self._verb is None:
             self._delivery.settler.extend(self._delivery, [(self.sequence, self.sequence)], timeout_ms)
         return DONE
 
@@ -318,9 +330,9 @@ class Message(ReadPayload, Generic[T]):
         )
 
     def _settle(self, verb: Settlement, delay_ms: int, reason: Reason) -> Done:
-        if not self.settled:
+        if self._verb is None:
             told = reason_text(reason) if reason else ""
-            self.settled = True
+            self._verb = verb
             sequence = self.sequence
             self._delivery.settler.settle(self._delivery, verb, ((sequence, sequence),), delay_ms, told)
         return DONE
@@ -361,11 +373,8 @@ class Processing(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        verb = self._settle(error)
-        is_late = _is_only(error, RequesterGone)
-        if self._scope is not None:
-            self._scope.end(verb, None if is_late else error)
-        if is_late:
+        verb = self._settle(error) if self._scope is None else self._settle_observed(error, self._scope)
+        if _is_only(error, RequesterGone):
             logger.info("nobody waits for the reply to %r: %s", self._message, error)
             return True
         if self._suppress and verb in ("retry", "reject"):
@@ -385,6 +394,18 @@ class Processing(Generic[T]):
         with contextlib.suppress(NotConnected):
             settle()
         return verb
+
+    def _settle_observed(self, error: BaseException | None, scope: ProcessScope) -> str:
+        """As `_settle`; the observers are told the verb that has had its effect, also when none can have any more."""
+        failed = None if _is_only(error, RequesterGone) else error
+        try:
+            return self._settle(error)
+        except BaseException as unsettled:
+            failed = unsettled
+            raise
+        finally:
+            verb = self._message._verb
+            scope.end("" if verb is None else verb.name.lower(), failed)
 
     def _verb_for(self, error: BaseException) -> tuple[str, Callable[[], object]]:
         message = self._message
@@ -411,11 +432,13 @@ def _is_only(error: BaseException | None, kinds: type[Exception] | tuple[type[Ex
     return isinstance(error, kinds)
 
 
-class MessageBatch(Sequence[Message[T]]):
+class MessageBatch(OfOneProcess, Sequence[Message[T]]):
     """Messages that arrived together: consecutive ones, or such as fell due one after the other. Costs per batch,
     unless its messages are looked at one by one."""
 
-    __slots__ = ("_delivery", "_messages", "_rows", "_sequences", "_settled")
+    __slots__ = ("_delivery", "_messages", "_rows", "_sequences", "_verb")
+
+    _elsewhere = _ELSEWHERE
 
     def __init__(self, delivery: Delivery, sequences: Sequence[int], rows: Rows) -> None:
         """`sequences`: of the rows, in their order."""
@@ -423,7 +446,8 @@ class MessageBatch(Sequence[Message[T]]):
         self._rows = rows
         self._sequences = sequences
         self._messages: list[Message[T]] | None = None
-        self._settled = False
+        self._verb: Settlement | None = None
+        """Of all, before they were looked at one by one."""
 
     def __len__(self) -> int:
         return self._rows.count
@@ -465,8 +489,8 @@ class MessageBatch(Sequence[Message[T]]):
                 self._messages = [Message(delivery, self._sequences[0], rows.data)]
             else:
                 self._messages = [Message(delivery, n, row) for n, row in zip(self._sequences, rows, strict=True)]
-            for message in self._messages if self._settled else ():
-                message.settled = True
+            for message in self._messages if self._verb is not None else ():
+                message._verb = self._verb
         return self._messages
 
     @property
@@ -494,13 +518,14 @@ class MessageBatch(Sequence[Message[T]]):
         told = reason_text(reason) if reason else ""
         runs: Sequence[Run]
         if self._messages is None:
-            runs = () if self._settled else runs_of(self._sequences)
+            runs = () if self._verb is not None else runs_of(self._sequences)
         else:
-            unsettled = [message for message in self._messages if not message.settled]
+            unsettled = [message for message in self._messages if message._verb is None]
             runs = runs_of(message.sequence for message in unsettled)
             for message in unsettled:
-                message.settled = True
-        self._settled = True
+                message._verb = verb
+        if self._verb is None:
+            self._verb = verb
         if runs:
             self._delivery.settler.settle(self._delivery, verb, runs, delay_ms, told)
         return DONE

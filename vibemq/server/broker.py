@@ -132,11 +132,12 @@ class Broker:
         await self._life.ended()
 
     def stop(self) -> Ending:
-        """Drain and close. May be called by any task and any callback of the event loop, and more than once; harmless
-        before the start and after the end.
+        """Drain and close. May be called by any task and any callback of the event loop, by any thread and by the
+        handler of a signal, and more than once; harmless before the start and after the end.
 
         Returns:
-            what can be awaited for the end. That raises StorageFailed when the broker has ended by itself.
+            what can be awaited for the end, in the event loop of the broker. That raises StorageFailed when the broker
+            has ended by itself.
         """
         self._refuse_in_child()
         return self._life.stop()

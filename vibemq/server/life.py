@@ -3,6 +3,7 @@ stops it, and nobody's cancellation tears it apart.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Generator
 
@@ -80,9 +81,11 @@ class BrokerLife:
             raise error
 
     def stop(self) -> Ending:
-        """Begin the end, if the broker was started and has not ended."""
-        if self._task is not None:
-            self._stopping.set()
+        """Begin the end, if the broker was started and has not ended. Any thread may call it, and the handler of a
+        signal: neither wakes the loop by itself."""
+        if self._loop is not None and not self._ended.is_set():
+            with contextlib.suppress(RuntimeError):  # The loop has ended meanwhile, and the broker with it.
+                self._loop.call_soon_threadsafe(self._stopping.set)
         return Ending(self.ended)
 
     async def ended(self) -> None:

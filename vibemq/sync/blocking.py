@@ -2,13 +2,15 @@
 
 from typing import Final, NoReturn
 
+from vibemq.client.waiting.one_process import OfOneProcess
+
 BLOCKING: Final = (
     "vibemq.sync has the blocking client, which is used without await, `async with` and `async for`: write `with` and"
     " `for`, or use vibemq.connect, the client for await"
 )
 
 
-class Blocking:
+class Blocking(OfOneProcess):
     """For `with`, and not for `async with` or `await`."""
 
     def __await__(self) -> NoReturn:

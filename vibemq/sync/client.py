@@ -64,8 +64,6 @@ class Client(Blocking):
 
     def __init__(self, client: asynchronous.Client) -> None:
         self._settings = client.settings
-        self._lock = threading.RLock()
-        """Of who connects in a forked child."""
         self._closed = False
         self._listeners = client.listeners
         self.hooks = client.hooks
@@ -81,7 +79,7 @@ class Client(Blocking):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._lock:
+        with self._connecting():
             self._closed = True
             running = self._running
         if running is not None:
@@ -95,9 +93,15 @@ class Client(Blocking):
     def forked(self) -> None:
         """See `vibemq.client.connecting.forking.Forkable`."""
         # Another thread of the parent may have held the lock.
-        self._lock = threading.RLock()
+        self.__dict__.pop("_lock", None)
         self._dropped.detach()
         self._running = None
+
+    def _connecting(self) -> contextlib.AbstractContextManager[bool]:
+        """The lock of who connects in a forked child. It is made by the first who needs it there: until then the
+        program may have made greenlets of its threads, which an earlier lock would not keep apart."""
+        lock: contextlib.AbstractContextManager[bool] = self.__dict__.setdefault("_lock", threading.RLock())
+        return lock
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -116,7 +120,7 @@ class Client(Blocking):
         """
         running = self._running
         if running is None:
-            with self._lock:
+            with self._connecting():
                 running = self._running
                 if running is None:
                     if self._is_closed():

@@ -12,6 +12,7 @@ from typing import Any, Self
 from vibemq import client as asynchronous
 from vibemq.client import Message
 from vibemq.client.connecting.forking import watch_forks
+from vibemq.client.waiting.one_process import OfOneProcess
 from vibemq.errors import ClientForked, LocalProtocolError, NotConnected, VibeMQError
 from vibemq.model.arguments import SECONDS, check_whole, misfit
 from vibemq.sync.subscription import Subscription
@@ -28,7 +29,7 @@ Arrived = Message[Any] | Callable[[], VibeMQError]
 """A message, or why its subscription has ended."""
 
 
-class Inbox:
+class Inbox(OfOneProcess):
     """Any number of subscriptions, of any blocking clients, deliver into it. Any thread may use it.
 
         inbox = vibemq.sync.Inbox()

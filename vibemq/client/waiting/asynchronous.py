@@ -2,8 +2,10 @@
 
 from typing import ClassVar, NoReturn
 
+from vibemq.client.waiting.one_process import OfOneProcess
 
-class Asynchronous:
+
+class Asynchronous(OfOneProcess):
     """For `async with`, and not for `with` or `await`."""
 
     _usage: ClassVar[str]

@@ -55,7 +55,7 @@ class RunningBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.call_soon_threadsafe(self._broker.stop)
+        self._broker.stop()
         self._thread.join(STOP_S_MAX)
 
     def _live(self) -> None:

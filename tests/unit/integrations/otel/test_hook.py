@@ -1,6 +1,8 @@
 """Spans and metrics of real clients, as the SDK's exporters in memory see them."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -14,7 +16,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import vibemq
 import vibemq.sync
-from vibemq.errors import NoReply, RequesterGone, VibeMQError
+from tests.crash.ledger import BrokerProcess
+from vibemq.errors import NoReply, NotConnected, RequesterGone, VibeMQError
 from vibemq.integrations.otel import OpenTelemetryHook
 
 
@@ -183,6 +186,27 @@ def test_one_trace_through_failure_dead_letter_and_replay(
     assert settled.attributes["messaging.operation.name"] == "ack"
 
 
+@pytest.mark.slow
+def test_the_trace_outlives_a_crash_of_the_broker(seen: Seen, tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "data")
+    broker.start()
+    try:
+        with vibemq.sync.connect(broker.url, hooks=[seen.hook()]) as mq:
+            mq.create_queue("orders", durability="strong", lost_connection="release")
+            mq.publish("orders", 1)
+            assert mq.fetch("orders", timeout=60)
+            broker.kill()
+            broker.start()
+            [message] = mq.fetch("orders", timeout=60)
+            with message.process():
+                pass
+    finally:
+        broker.stop()
+    send, process = seen.named("send orders"), seen.named("process orders")
+    assert (trace_id(process), parent_of(process)) == (trace_id(send), span_id(send))
+    assert (process.attributes or {})["vibemq.attempt"] == 2
+
+
 @pytest.mark.parametrize("link_only", [False, True])
 def test_a_span_that_is_current_is_the_parent(vibemq_url: str, seen: Seen, vibemq_queue: str, link_only: bool) -> None:
     with vibemq.sync.connect(vibemq_url, hooks=[seen.hook(link_only=link_only)]) as mq:
@@ -270,6 +294,36 @@ def test_a_reply_that_comes_too_late_is_no_failure_of_the_work(
     with message.process():
         raise RequesterGone("nobody waits")
     assert seen.named(f"process {vibemq_queue}").status.status_code is StatusCode.UNSET
+
+
+@pytest.mark.parametrize("verb", ["ack", "retry", "reject", "release"])
+def test_the_event_has_the_verb_that_the_block_calls_itself(
+    mq: vibemq.sync.Client, seen: Seen, vibemq_queue: str, verb: str
+) -> None:
+    mq.publish_many(vibemq_queue, range(3))
+    alone, fails, of_a_batch = mq.fetch(vibemq_queue, max=3, timeout=9)
+    with alone.process():
+        getattr(alone, verb)()
+    with suppress(ValueError), fails.process():
+        getattr(fails, verb)()
+        raise ValueError("behind it")
+    getattr(of_a_batch, verb)()
+    with of_a_batch.process():
+        pass
+    processed = [span for span in seen.spans() if span.kind is SpanKind.CONSUMER]
+    verbs = [event.attributes["messaging.operation.name"] for span in processed for event in span.events[:1]]  # type: ignore[index]
+    assert verbs == [verb] * 3
+
+
+def test_a_block_whose_client_is_closed_ends_its_span(vibemq_url: str, seen: Seen, vibemq_queue: str) -> None:
+    with vibemq.sync.connect(vibemq_url, hooks=[seen.hook()]) as mq:
+        mq.publish(vibemq_queue, 1)
+        [message] = mq.fetch(vibemq_queue, timeout=9)
+        with pytest.raises(NotConnected), message.process():
+            mq.close()
+    assert (seen.named(f"process {vibemq_queue}").attributes or {})["error.type"] == "NotConnected"
+    seen.tracer().start_span("after").end()
+    assert seen.named("after").parent is None
 
 
 def test_metrics(mq: vibemq.sync.Client, seen: Seen, vibemq_queue: str) -> None:

@@ -19,7 +19,7 @@ def test_a_batch_is_linked_to_its_first_publishers(vibemq_url: str, vibemq_queue
     seen = Seen()
     with vibemq.sync.connect(vibemq_url, hooks=[seen.hook()]) as mq:
         mq.publish_many(vibemq_queue, range(300))
-        with mq.subscribe(vibemq_queue) as messages:
+        with mq.subscribe(vibemq_queue, group="readers", start="beginning") as messages:
             batch = messages.next_batch(timeout=9)
             assert batch is not None
             with process(batch, tracer_provider=seen.tracers) as span:
@@ -32,3 +32,4 @@ def test_a_batch_is_linked_to_its_first_publishers(vibemq_url: str, vibemq_queue
     assert seen.named("work").parent == span.get_span_context()
     assert span.attributes is not None
     assert span.attributes["messaging.batch.message_count"] == len(batch)
+    assert span.attributes["messaging.consumer.group.name"] == "readers"
