@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,27 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 Opener = Callable[..., Any]
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 ODD_NAMES = (".", "..", "...", "-x", "--yes", "a.b", "ก" * 256)
+QUEUES = {"orders", "fan", *ODD_NAMES}
+SHOWN = {"connections": ["^Close…"], "queue?queue=fan": ["^Seek…"], "letter?id=1": ["^Edit and replay…"]}
+SHOWN_TOO = {
+    "queue?queue=fan": ["^Delete…"],
+    "dead-letters": ["^Replay all", "^Purge all"],
+    "letter?id=1": ["^Replay this letter…", "^Purge this letter…"],
+    "letter?id=12": ["^Edit and replay…"],
+    "message?queue=orders&sequence=88": ["^Publish one like it", "^Remove…"],
+    "cursors": ["^Seek…", "^Change limits…", "^Quarantine messages…", "^Delete the cursor…"],
+    "job?id=1": ["^Run the same again…"],
+}
+"""Dialogs that repeat texts from outside: page, and the buttons that open them."""
 
 
 @pytest.fixture(scope="module")
 def hostile_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     """Its queues have hostile texts wherever a publisher or a consumer can put them."""
-    with ServedBroker(tmp_path_factory.mktemp("hostile")) as broker, vibemq.sync.connect(broker.url) as mq:
-        for queue in ("orders", *ODD_NAMES):
+    with ExitStack() as stack:
+        broker = stack.enter_context(ServedBroker(tmp_path_factory.mktemp("hostile")))
+        mq = stack.enter_context(vibemq.sync.connect(broker.url))
+        for queue in QUEUES - {"fan"}:
             mq.create_queue(queue, max_attempts=1)
         for number, text in enumerate(HOSTILE):
             kind = text if text.isprintable() and len(text) < 200 else "odd"
@@ -33,16 +48,42 @@ def hostile_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedB
         mq.publish("orders", LONG)
         for message, text in zip(mq.fetch("orders", max=60), HOSTILE, strict=False):
             message.reject(text)
+        name_everything(mq)
+        for text in pieces(250):
+            stack.enter_context(vibemq.sync.connect(broker.url, name=text))
         yield broker
+
+
+def pieces(most: int) -> list[str]:
+    """All hostile texts, several together."""
+    found = [""]
+    for text in HOSTILE:
+        if len(found[-1]) + len(text) >= most:
+            found.append("")
+        found[-1] += text
+    return found
+
+
+def name_everything(mq: vibemq.sync.Client) -> None:
+    """Groups, readers and notes."""
+    mq.create_queue("fan", mode="fan_out_with_ack")
+    for text in pieces(250):
+        mq.admin("group.filter", queue="fan", group=text, where="", start="latest")
+        mq.admin("group.join", queue="fan", group=f"reader {text}"[:250], owner=text)
+    for text in pieces(900):
+        mq.admin("job.start", kind="replay", filter={"queue": "fan"}, note=text)
 
 
 def places() -> list[str]:
     """Every page, with what it needs to show something."""
     more = {
-        "queue": ["queue?queue=orders", *(f"queue?queue=orders&tab={tab}" for tab in ("messages", "options", "tail"))],
+        "queue": [
+            *("queue?queue=orders", "queue?queue=fan"),
+            *(f"queue?queue=orders&tab={tab}" for tab in ("messages", "options", "tail")),
+        ],
         "message": ["message?queue=orders&sequence=60", "message?queue=orders&sequence=88"],
         "letter": ["letter?id=1", "letter?id=12"],
-        "job": ["job?id=1"],
+        "job": ["job?id=1", "job?id=2"],
     }
     return [place for page in PAGES if page.path != "login" for place in more.get(page.path, [page.path])]
 
@@ -95,7 +136,7 @@ def test_queues_with_odd_names_are_reached_and_deleted_from_their_pages(
         page.get_by_role("heading", name="Queues", exact=True).wait_for()
     with vibemq.sync.connect(hostile_broker.url) as mq:
         left = {info["name"] for info in mq.admin("queue.list")}
-    assert left == {"orders", *ODD_NAMES} - {"..", "--yes"}
+    assert left == QUEUES - {"..", "--yes"}
 
 
 def test_an_address_that_names_nothing_says_so_under_a_heading(hostile_broker: ServedBroker, opened: Opener) -> None:
@@ -138,10 +179,28 @@ def test_hostile_texts_are_text_and_every_page_is_accessible_and_fits(
     hostile_broker: ServedBroker, opened: Opener, size: str, theme: str
 ) -> None:
     """What a hostile text would do is noted by `opened`: a script that runs, a violation, a request elsewhere."""
-    page = opened(hostile_broker.origin, size=size, theme=theme)
+    assert not troubles_of_pages(opened(hostile_broker.origin, size=size, theme=theme), hostile_broker, places())
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", ["small", "medium", "large"])
+@pytest.mark.long_where(theme="dark")
+@pytest.mark.long_where(size=["medium", "large"])
+def test_every_page_of_an_empty_broker_is_accessible_and_fits(
+    tmp_path: Path, opened: Opener, size: str, theme: str
+) -> None:
+    with ServedBroker(tmp_path) as broker:
+        page = opened(broker.origin, size=size, theme=theme)
+        with_data = {"access", "api", "broker"}
+        empty = [place for place in places() if "?" not in place and place not in with_data]
+        assert not troubles_of_pages(page, broker, empty)
+        page.context.close()
+
+
+def troubles_of_pages(page: Any, broker: ServedBroker, which: list[str]) -> list[str]:
     found = []
-    for place in places():
-        show(page, hostile_broker, place)
+    for place in which:
+        show(page, broker, place)
         page.evaluate(AXE.read_text())
         result = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
         found += [
@@ -151,4 +210,27 @@ def test_hostile_texts_are_text_and_every_page_is_accessible_and_fits(
         ]
         if page.evaluate("() => document.documentElement.scrollWidth > innerWidth"):
             found.append(f"{place}: it scrolls sideways")
+    return found
+
+
+@pytest.mark.parametrize("dialogs", [SHOWN, pytest.param(SHOWN_TOO, marks=pytest.mark.long)], ids=["some", "others"])
+def test_hostile_texts_are_text_in_dialogs(
+    hostile_broker: ServedBroker, opened: Opener, dialogs: dict[str, list[str]]
+) -> None:
+    """As on pages, `opened` notes what a text has done."""
+    page = opened(hostile_broker.origin, size="small")
+    found = []
+    for place, buttons in dialogs.items():
+        show(page, hostile_broker, place)
+        if place == "cursors":
+            page.get_by_role("rowheader").get_by_role("button").first.click()
+        for button in buttons:
+            page.get_by_role("button", name=re.compile(button)).first.click()
+            dialog = page.get_by_role("dialog")
+            dialog.wait_for()
+            page.get_by_text("Looking what would happen").wait_for(state="hidden")
+            if dialog.evaluate("(dialog) => dialog.scrollWidth > dialog.clientWidth"):
+                found.append(f"{place}, {button}: it scrolls sideways")
+            page.keyboard.press("Escape")
+            dialog.wait_for(state="detached")
     assert not found

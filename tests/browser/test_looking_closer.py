@@ -356,6 +356,25 @@ def test_a_group_is_moved_limited_and_deleted_where_it_is_shown(open_broker: Ser
         mq.delete_queue("shared")
 
 
+def test_a_cursor_tells_what_it_has_lost_and_what_is_quarantined(open_broker: ServedBroker, opened: Opener) -> None:
+    with vibemq.sync.connect(open_broker.url) as mq:
+        mq.create_queue("read", mode="fan_out_with_ack")
+        for group, limits in (("slow", {"max_lag_bytes": 1}), ("picky", {})):
+            mq.admin("group.join", queue="read", group=group, owner=f"{group} job", start="earliest", **limits)
+        mq.publish_many("read", [b"x" * 100] * 30)
+        mq.admin("group.quarantine", queue="read", group="picky", runs=[[17, 17], [20, 25]])
+        page = opened(open_broker.origin)
+        page.goto(f"{open_broker.console}cursors?queue=read")
+        rows = {group: page.get_by_role("row").filter(has_text=f"{group} job") for group in ("slow", "picky")}
+        rows["slow"].get_by_text("EXPIRED").wait_for()
+        rows["picky"].get_by_text("behind", exact=True).wait_for()
+        rows["picky"].get_by_role("button", name="picky").click()
+        fact = page.get_by_role("definition").filter(has_text="7 messages")
+        assert fact.locator("code").inner_text() == "17, 20-25"
+        assert fact.get_by_role("link", name="dead letters").get_attribute("href").endswith("dead-letters?queue=read")
+        mq.delete_queue("read")
+
+
 def test_applications_with_transactions_have_pages_of_their_own(open_broker: ServedBroker, opened: Opener) -> None:
     page = opened(open_broker.origin)
 

@@ -89,18 +89,22 @@ async def test_users_are_told_of_their_queues_only(tmp_path: Path) -> None:
             for queue, count in (("mine", 2), ("yours", 5)):
                 await root.create_queue(queue)
                 await root.publish_many(queue, [b"x"] * count)
+            [bad] = await root.fetch("yours", max=1, timeout=30)
+            await bad.reject("no")
 
             async def both() -> bool:
-                overview = await root.admin("broker.overview")
-                return bool(overview["totals"]["ready"] == 7)
+                totals = (await root.admin("broker.overview"))["totals"]
+                return bool((totals["ready"], totals["dead"]) == (6, 1))
 
             await until(both)
             whole = await root.admin("broker.overview")
         async with vibemq.connect(as_user(broker, "ann")) as ann:
             overview = await ann.admin("broker.overview")
             rows = (await ann.admin("queue.rows"))["queues"]
-    assert "yours" in str(whole)
+    assert "yours" in str(whole["dead_recent"])
+    assert any("yours" in sentence["text"] for sentence in whole["sentences"])
     assert "yours" not in str(overview)
+    assert (overview["died_recent"], overview["dead_recent"], overview["totals"]["dead"]) == (0, [], 0)
     assert [row["queue"] for row in rows] == ["mine"]
     assert overview["totals"] == {**overview["totals"], "queues": 1, "ready": 2}
     assert overview["rates"]["in"] < whole["rates"]["in"] or not whole["rates"]["in"]

@@ -1,6 +1,7 @@
 """The HTTP API on a real broker: resources, pages, conditions, keys, and what is refused."""
 
 import asyncio
+import hashlib
 import json
 import logging
 import ssl
@@ -17,6 +18,7 @@ from tests.integration.access import cheap_hash
 from tests.integration.certificates import Authority, Signed
 from tests.integration.http_api import ApiClient, everybody, serving
 from vibemq.server.broker import Broker
+from vibemq.web.api.contract import NDJSON
 
 pytestmark = pytest.mark.anyio
 
@@ -388,6 +390,20 @@ async def test_hidden_bodies_are_in_no_answer(tmp_path: Path) -> None:
         assert {told["changes"][name] for name in ("sha256_before", "sha256_after")} == {None}
 
 
+async def test_a_dry_run_does_not_tell_whether_a_hidden_body_was_guessed(tmp_path: Path) -> None:
+    async with serving(tmp_path, show_bodies="none") as api:
+        await api.done("PUT", "/queues/q", json={"dead_letter": True})
+        await reject(api, [b"secret"])
+        (letter,) = (await api.done("GET", "/dead-letters"))["items"]
+        path = f"/dead-letters/{letter['dead_id']}/edit"
+        for right, wrong in (
+            ({"text": "secret"}, {"text": "s3cret"}),
+            ({"headers": {"kind": "x", "content-type": "application/octet-stream"}}, {"headers": {"kind": "y"}}),
+        ):
+            told = [await api.done("POST", path, json={**guess, "dry_run": True}) for guess in (right, wrong)]
+            assert told[0] == told[1]
+
+
 async def test_filters_of_others_jobs_tell_nothing_that_is_hidden(tmp_path: Path) -> None:
     async with serving(tmp_path, auth=everybody(), show_bodies="superuser") as api:
         await api.done("POST", "/users", "root", json={"user": "new", "password_hash": cheap_hash()})
@@ -509,6 +525,50 @@ async def test_odd_bodies_are_refused(api: ApiClient, body: bytes) -> None:
     assert response.json()["detail"]
 
 
+DEEP = {size: b"[" * size + b"]" * size for size in (900, 8_000, 100_000)}
+PLACES = {
+    "/session": b'{"user":%b,"password":"x"}',
+    "/queues/q/messages": b'{"messages":[{"payload":"x","headers":%b}]}',
+    "/deliveries": b'{"settlements":%b}',
+    "/definitions": b'{"queues":%b}',
+    "/jobs": b'{"kind":"purge_dead","filter":{"header":%b}}',
+    "/dead-letters/preview": b'{"filter":{"header":%b}}',
+    "/dead-letters/1/edit": b'{"headers":%b}',
+    "/queues/q/groups/g/quarantine": b'{"runs":%b}',
+}
+
+
+@pytest.mark.parametrize("path", PLACES)
+async def test_odd_values_are_refused_wherever_they_may_stand(api: ApiClient, path: str) -> None:
+    await api.done("PUT", "/queues/q")
+    odd = (
+        *DEEP.values(),
+        b"9" * 10_000,
+        b"-" + b"9" * 4_000 + b".5",
+        b"1e400",
+        b'{"\\ud800":"\\udfff"}',
+        b'{"a":1,"a":2}',
+    )
+    for value in odd:
+        headers = {"Content-Type": "application/json"}
+        response = await api.ask("POST", path, content=PLACES[path] % value, headers=headers)
+        assert 400 <= response.status_code < 500, (value[:20], response.text)
+        assert response.json()["detail"]
+    lines = b"\n".join(b'{"payload":"x","headers":%b}' % value for value in odd)
+    response = await api.ask("POST", "/queues/q/messages", content=lines, headers={"Content-Type": NDJSON})
+    assert response.status_code < 500, response.text
+    assert (await api.done("GET", "/queues/q"))["ready"] == 0
+
+
+async def test_what_is_published_comes_back_digit_for_digit(api: ApiClient) -> None:
+    body = b'{"a":' + b"9" * 10_000 + b',"a":1.10,"b":"\\ud800","c":' + DEEP[100_000] + b"}"
+    await api.done("POST", "/queues/q/messages", content=body, headers={"Content-Type": "application/octet-stream"})
+    assert (await api.get("/queues/q/messages/1/body")).content == body
+    assert (await api.done("GET", "/queues/q/messages/1?length=262144"))["payload"].encode() == body
+    (taken,) = (await api.done("POST", "/queues/q/deliveries"))["items"]
+    assert taken["payload"].encode() == body
+
+
 async def test_a_body_is_bounded(api: ApiClient) -> None:
     async def in_parts() -> AsyncIterator[bytes]:
         for _ in range(17):
@@ -570,6 +630,27 @@ async def test_every_change_leaves_one_line(tmp_path: Path, caplog: pytest.LogCa
         assert (await api.ask("GET", "/session", headers={"Authorization": "Bearer wrong"})).status_code == 401
         (line,) = lines()
         assert (line["event"], line["protocol"]) == ("auth.failed", "http")
+
+
+async def test_the_line_of_an_edit_has_the_hashes_of_both_bodies_and_nothing_of_them(
+    api: ApiClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    await api.done("PUT", "/queues/q", json={"dead_letter": True})
+    await reject(api, [b"old secret"])
+    (letter,) = (await api.done("GET", "/dead-letters"))["items"]
+    caplog.set_level(logging.INFO, logger="vibemq.audit")
+    edit = {"text": "new secret", "headers": {"kind": "secret kind"}, "note": "by hand"}
+    await api.done("POST", f"/dead-letters/{letter['dead_id']}/edit", json=edit)
+    (line,) = [vars(record) for record in caplog.records if getattr(record, "operation", "") == "dlq.edit"]
+    assert line["arguments"]["note"] == "by hand"
+    assert line["arguments"]["changes"] == {
+        "size_before": 10,
+        "sha256_before": hashlib.sha256(b"old secret").hexdigest(),
+        "size_after": 10,
+        "sha256_after": hashlib.sha256(b"new secret").hexdigest(),
+        "headers_changed": ["content-type", "kind"],
+    }
+    assert "secret" not in str(line)
 
 
 # -- the API leaves the pages as they are -----------------------------------------------------------------------------

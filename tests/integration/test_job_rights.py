@@ -49,6 +49,22 @@ async def test_a_job_needs_what_its_work_needs(guarded: Guarded) -> None:
         assert (await worker.admin("job.change", job=job["job"], state="cancelled"))["state"] == "cancelled"
 
 
+async def test_a_job_is_shown_to_those_who_may_look_into_every_queue_that_it_names(guarded: Guarded) -> None:
+    _, login = guarded
+    async with login("root") as root, login("looker") as looker, login("worker") as worker:
+        shown, *others = [
+            (await root.admin("job.start", kind="replay", rate=1, **given))["job"]
+            for given in ({"filter": {"queue": "a"}}, {"filter": {"queue": "a"}, "to": "b"}, {})
+        ]
+        for user in (looker, worker):
+            assert [job["job"] for job in (await user.admin("job.list"))["jobs"]] == [shown]
+            assert (await user.admin("job.show", job=shown))["job"] == shown
+            for number in others:
+                for verb, more in (("job.show", {}), ("job.change", {"state": "paused"}), ("job.result", {})):
+                    with pytest.raises(JobNotFound):
+                        await user.admin(verb, job=number, **more)
+
+
 async def test_a_job_ends_with_the_rights_of_its_maker(guarded: Guarded) -> None:
     broker, login = guarded
     async with login("root") as root:

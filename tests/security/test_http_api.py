@@ -110,18 +110,24 @@ async def test_an_open_broker_answers_to_its_own_names_only(opened: ApiClient) -
         path = f"{BASE}{endpoint.path}".replace("{", "").replace("}", "").encode()
         answer = await raw(opened, endpoint.method.encode() + b" " + path + b" HTTP/1.1", host)
         assert answer.startswith(b"HTTP/1.1 421 "), path
+    for page in (b"/", b"/console", b"/console/", b"/console/queues", b"/health/", b"/metrics", b"/queues/q", b"/x"):
+        assert (await raw(opened, b"GET " + page + b" HTTP/1.1", host)).startswith(b"HTTP/1.1 421 "), page
     get = b"GET /api/v1/session HTTP/1.1"
     assert (await raw(opened, get, b"Host: localhost@evil.example")).startswith(b"HTTP/1.1 421 ")
     assert (await raw(opened, b"GET /api/v1/session HTTP/1.0")).startswith(b"HTTP/1.1 421 ")
     assert (await raw(opened, get, b"Host: localhost", b"Host: evil.example")).startswith(b"HTTP/1.1 400 ")
     assert (await raw(opened, get, b"Host: localhost:1")).startswith(b"HTTP/1.1 200 ")
-    assert (await raw(opened, b"GET /livez HTTP/1.1", host)).startswith(b"HTTP/1.1 200 ")
+    for probe in (b"/livez", b"/readyz", b"/startupz"):
+        assert (await raw(opened, b"GET " + probe + b" HTTP/1.1", host)).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_with_users_any_name_will_do_unless_the_settings_narrow_it(tmp_path: Path) -> None:
     get, host = b"GET /api/v1/session HTTP/1.1", b"Host: mq.example"
     async with serving(tmp_path / "any", auth=everybody()) as api:
         assert (await raw(api, get, host)).startswith(b"HTTP/1.1 401 ")
+        # As behind a proxy: from the root on, the console is reached without a setting.
+        for page, status in ((b"/", b"303"), (b"/console", b"303"), (b"/console/", b"200")):
+            assert (await raw(api, b"GET " + page + b" HTTP/1.1", host)).split()[1] == status, page
     async with serving(tmp_path / "named", auth=everybody(), allowed_hosts=["other.example"]) as api:
         assert (await raw(api, get, host)).startswith(b"HTTP/1.1 421 ")
 

@@ -33,8 +33,8 @@ MOUNT_REQUESTS_MAX = 64
 """Under way at a time in all applications of plug-ins: fewer than connections, so that some are always idle."""
 OWN_PREFIXES = ("/livez", "/readyz", "/startupz", "/health", "/metrics", "/queues", "/api", "/console")
 API = "/api"
-GUARDED = (API, "/console")
-"""Paths whose names of hosts are judged by themselves: with users any will do (see `web.api.guardrails.clients`)."""
+CONSOLE = ("/console", "/")
+"""The root leads to it."""
 
 
 class Accepting(Protocol):
@@ -170,7 +170,9 @@ class WebServer:
         """Take the token, the names and what else a reload may change of these settings."""
         self._app.hosts = _hosts(http)
         names = (ANY,) if http.allowed_hosts is None else http.allowed_hosts
-        self._app.others = dict.fromkeys(GUARDED, AllowedHosts(http.host, names, needs_token=False))
+        # They judge names of hosts by themselves: with users any will do (see `web.api.guardrails.clients`).
+        guarded = (API, *(CONSOLE if self._console is not None else ()))
+        self._app.others = dict.fromkeys(guarded, AllowedHosts(http.host, names, needs_token=False))
         self._pages.set_token(http.token.get_secret_value() if http.token is not None else None)
         self._pages.proxies = Proxies(http.trusted_proxies)
         if self._api is not None:
@@ -182,11 +184,11 @@ class WebServer:
 
     def _open_console(self) -> None:
         """Its pages are there while the broker recovers, and tell so."""
-        from vibemq.web.console.site import PREFIX, ConsoleSite, to_console
+        from vibemq.web.console.site import ConsoleSite
 
         self._console = ConsoleSite()
-        self._mounts.mount_own(PREFIX, self._console)
-        self._mounts.mount_own("/", to_console)
+        for path in CONSOLE:
+            self._mounts.mount_own(path, self._console)
 
     def open_api(self, http: Http, services: "ApiServices") -> "MadeApi":
         """Serve the API from now on; until then it says that the broker recovers its store."""

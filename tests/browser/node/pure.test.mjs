@@ -6,7 +6,7 @@ const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url
 const { capitalized, count, counted, digits, duration, emptyPage, exactJson, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
 const { adminLine, assigned, curlLine, path, query, quote, segment } = await import(new URL("commands.js", pure));
 const { laidOut, layout, tokens } = await import(new URL("body.js", pure));
-const { fromBase64, hexLines, isStoredText, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
+const { fromBase64, hexLines, isHidden, isStoredText, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
 const { visible } = await import(new URL("symbols.js", pure));
 const { matches } = await import(new URL("patterns.js", pure));
 const { isTyped, placeAfterLogin } = await import(new URL("names.js", pure));
@@ -46,6 +46,11 @@ test("only a body that is there as it is stored is published once more", () => {
   for (const told of [{ payload: "{}", decoded_size: 2 }, { payload: "{", truncated: true }, { payload: "{}", decoded_size: null }, { payload: null }, { payload_base64: "H4s=" }]) {
     assert.ok(!isStoredText(told));
   }
+});
+
+test("what is hidden is told from what is empty, too large, or not there", () => {
+  for (const told of [{ payload: null }, { payload_base64: null }, { payload: null, error: null }, { error: null }]) assert.ok(isHidden(told));
+  for (const told of [{ payload: "" }, { payload_base64: "" }, { payload_size: 9 }, { payload: "x", error: "" }, {}]) assert.ok(!isHidden(told));
 });
 
 test("what is no JSON is not laid out", () => {

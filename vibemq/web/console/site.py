@@ -1,6 +1,6 @@
 """The console as an application of ASGI.
 
-    /console            303 to ./console/          /console/v/<version>/…   assets, to be kept for ever
+    /, /console         303 to ./console/          /console/v/<version>/…   assets, to be kept for ever
     /console/<page>     a page, with an ETag       anything else            404, as a page
 
 Pages hold no data, so they are open to everybody: the API asks who it is. All URLs are relative, so a proxy may put
@@ -41,6 +41,8 @@ HEADERS = {
     "x-frame-options": "DENY",
 }
 PREFIX = "/console"
+ROOT = "/"
+"""Of the port."""
 ALLOWED = ("GET", "HEAD")
 FOR_EVER = "public, max-age=31536000, immutable"
 ASSETS_PREFIX = f"/v/{__version__}/"
@@ -77,7 +79,8 @@ class ConsoleSite:
         if refused is not None:
             await _refuse(send, str(scope["method"]), *refused, as_page="text/html" in headers.get("accept", ""))
             return
-        status, asset, answer = self._find(str(scope["method"]), str(scope["path"]).removeprefix(PREFIX))
+        path = str(scope["path"])
+        status, asset, answer = self._find(str(scope["method"]), "" if path == ROOT else path.removeprefix(PREFIX))
         if status == 200 and asset.etag in headers.get("if-none-match", ""):
             status = 304
         encoding, body = (None, b"")
@@ -108,11 +111,6 @@ class ConsoleSite:
         if page is None:
             return 404, self._missing, {"cache-control": "no-store"}
         return 200, page, {"cache-control": "no-cache", "etag": page.etag, "vary": "accept-encoding"}
-
-
-async def to_console(scope: Scope, receive: Receive, send: Send) -> None:
-    """The answer at the root of the port."""
-    await _send(send, 303, {"location": "./console/", "cache-control": "no-cache", "content-length": "0"}, b"")
 
 
 async def _refuse(send: Send, method: str, status: int, text: str, *, as_page: bool) -> None:

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from vibemq._version import __version__
 from vibemq.web.console.files import STATIC, Asset, read_assets, without_comments
 from vibemq.web.console.pages import PAGES
-from vibemq.web.console.site import ConsoleSite, to_console
+from vibemq.web.console.site import ConsoleSite
 
 ASSET = f"/console/v/{__version__}/parts/frame.js"
 
@@ -116,8 +116,9 @@ def test_an_asset_is_compressed_as_the_browser_wants_it(site: Asked, encoding: s
 def test_without_its_last_slash_the_console_is_elsewhere(site: Asked) -> None:
     answer = site.get("/console")
     assert (answer.status, answer.headers["location"]) == (303, "./console/")
-    root = Asked(to_console).get("/")
-    assert (root.status, root.headers["location"]) == (303, "./console/")
+    root = site.get("/")
+    assert (root.status, root.headers["location"], root.content) == (303, "./console/", b"")
+    assert site.get("//console").status == 404
 
 
 @pytest.mark.parametrize(

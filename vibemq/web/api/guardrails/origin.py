@@ -31,7 +31,10 @@ def check_origin(method: str, headers: Headers, *, has_cookie: bool, secure: boo
     origin = headers.get("origin")
     if origin is not None:
         if not _is_own(origin, headers.get("host", ""), "https" if secure else "http"):
-            raise _foreign("the header Origin names another server or scheme than the request was sent to")
+            raise _foreign(
+                "the header Origin names another server or scheme than the request was sent to, as also happens where "
+                "a proxy does not pass on the header Host"
+            )
     elif has_cookie:
         raise _foreign("it brings a cookie, and says neither in Sec-Fetch-Site nor in Origin where it comes from")
 

@@ -14,6 +14,8 @@ TEXTS = frozenset(("payload", "payload_base64", "error", "sample", "sha256", "sh
 message."""
 HEADERS = frozenset(("headers", "header"))
 """Those of messages, and those that a filter asks for."""
+COMPARED = frozenset(("edited", "headers_changed"))
+"""Of an edit: whoever guesses a body or a header would be told, also by a dry run, whether it is the one."""
 
 
 def without_bodies(value: Any) -> Any:
@@ -24,7 +26,7 @@ def without_bodies(value: Any) -> Any:
         return value
     told: dict[str, Any] = {}
     for name, inner in value.items():
-        if name in TEXTS:
+        if name in TEXTS or name in COMPARED:
             told[name] = None
         elif name in HEADERS and isinstance(inner, dict):
             told[name] = dict.fromkeys(inner)

@@ -5,8 +5,9 @@ import { Commands, Copy } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { get, may, urlOf } from "../parts/api.js";
 import { start } from "../parts/frame.js";
-import { Ago, At, Empty, Facts, Loaded, Name, Outside } from "../parts/text.js";
+import { Ago, At, Empty, Facts, Hidden, Loaded, Name, Outside } from "../parts/text.js";
 import { Headers, Viewer, decodingOf } from "../parts/viewer.js";
+import { isHidden } from "../pure/body.js";
 import { path, query } from "../pure/commands.js";
 import { count, counted, duration, size, toDate } from "../pure/format.js";
 import { attemptsSentence, attemptsText, filterOfSearch, reasonHelp, reasonText } from "../pure/letters.js";
@@ -66,7 +67,7 @@ function Letter({ letter, filter, back, onSent }) {
     </div>
     <div class="title"><div class="actions">
       ${mayReplay && html`<button type="button" class="button main" onClick=${() => setDialog("replay")}>Replay this letter…</button>
-        ${letter.decoded_size === undefined && html`<button type="button" class="button" onClick=${() => setDialog("edit")}>Edit and replay…</button>`}`}
+        ${letter.decoded_size === undefined && !isHidden(letter) && html`<button type="button" class="button" onClick=${() => setDialog("edit")}>Edit and replay…</button>`}`}
       ${!mayReplay && html`<span class="muted small">To replay it one needs <code>purge</code> and <code>publish</code> on the queue.</span>`}
     </div><span class="push"></span>
       ${may("purge", queue) && html`<button type="button" class="button danger" onClick=${() => purgeOne(letter, () => location.assign(back))}>Purge this letter…</button>`}
@@ -74,7 +75,7 @@ function Letter({ letter, filter, back, onSent }) {
     <div class="letter-grid">
       <div>
         <${Why} letter=${letter} />
-        <section class="card" aria-labelledby="body"><h2 id="body">Body</h2>${hasBody(letter) ? html`<${Viewer} message=${letter} bodyPath=${bodyPath} decoded=${decodingOf(letter, decode, (value) => setParams({ decode: value }))} />` : html`<p>It has ${size(letter.payload_size)}, more than is shown here. <a class="button slim" href=${urlOf(bodyPath).href} download>Download</a></p>`}</section>
+        <section class="card" aria-labelledby="body"><h2 id="body">Body</h2>${hasBody(letter) || isHidden(letter) ? html`<${Viewer} message=${letter} bodyPath=${bodyPath} decoded=${decodingOf(letter, decode, (value) => setParams({ decode: value }))} />` : html`<p>It has ${size(letter.payload_size)}, more than is shown here. <a class="button slim" href=${urlOf(bodyPath).href} download>Download</a></p>`}</section>
         <section class="card" aria-labelledby="headers"><h2 id="headers">Headers</h2><${Headers} headers=${letter.headers} /></section>
       </div>
       <div>
@@ -111,7 +112,7 @@ function Why({ letter }) {
     ${letter.error
       ? html`<p>What the consumer${group} said:</p><div class="code wrapped" role="region" aria-label="Error" tabindex="0"><${Outside} text=${letter.error} lines=${true} /></div>
         <div class="buttons"><${Copy} text=${letter.error} what="the error" label="Copy the error" /></div>`
-      : html`<p>No consumer gave an error.</p>`}
+      : html`<p>${isHidden(letter) ? html`<${Hidden} what="The error is" />` : "No consumer gave an error."}</p>`}
     <p>${why}</p>
     ${allowed && html`<p><${Outside} text=${allowed} /> <a href=${link("audit", { queue: letter.queue, operation: "queue.change" })}>Changes of the queue's options</a></p>`}
     <p><b>What helps:</b> ${help}</p>

@@ -49,6 +49,9 @@ export function Size({ bytes }) {
   return html`<span class=${dimmed(bytes)} title=${bytes === null || bytes === undefined ? undefined : `${count(bytes)} bytes`}>${value}<span class="unit"> ${unit}</span></span>`;
 }
 
+/** In place of what the API tells as null: somebody else may see it. */
+export const Hidden = ({ what }) => html`<span class="muted">${what} hidden from you: the broker's setting <code>http.show_bodies</code> says who may see it.</span>`;
+
 /** A list of figures: [[label, value, tone?]]. */
 export function Figures({ items, label }) {
   return html`<dl class="figures" aria-label=${label}>${items
@@ -73,8 +76,9 @@ export const Empty = ({ title, children }) => html`<div class="empty"><h2>${titl
 
 /** A problem as the API told it. `retry`: what the button does. */
 export function Trouble({ problem, retry }) {
+  // Settings and foreign origins refuse with 403 as well, and nobody has a permission against that.
   const hint =
-    problem.status === 403
+    problem.code === "NOT_AUTHORIZED" && !problem.message.includes("http.show_bodies")
       ? "Ask a superuser of this broker for the permission that is named, or log in as somebody else."
       : null;
   return html`<div class="problem" role="alert">

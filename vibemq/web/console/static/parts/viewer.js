@@ -1,11 +1,11 @@
 // The body of a message, as it is: JSON laid out but kept digit for digit, text, or hexadecimal; whole as a download.
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
-import { fromBase64, hexLines, kindOf, laid, slices, textOf, tokenSteps } from "../pure/body.js";
+import { fromBase64, hexLines, isHidden, kindOf, laid, slices, textOf, tokenSteps } from "../pure/body.js";
 import { counted, size } from "../pure/format.js";
 import { urlOf } from "./api.js";
 import { Copy } from "./command.js";
 import { Segments } from "./filters.js";
-import { Outside } from "./text.js";
+import { Hidden, Outside } from "./text.js";
 
 /** Bytes that are laid out at once; the rest on demand. */
 const FIRST_BYTES = 64 * 1024;
@@ -13,7 +13,9 @@ const HEX_BYTES = 16 * 1024;
 
 /** `message`: with `payload` (text) or `payload_base64`, `payload_size`, and `truncated` when that is not all. `bodyPath`: where
  * the whole body is, for the download. `decoded`: {value, options, onChange} of the decoding that the API does. */
-export function Viewer({ message, bodyPath, decoded }) {
+export const Viewer = (props) => (isHidden(props.message) ? html`<p><${Hidden} what="The body is" /></p>` : html`<${Shown} ...${props} />`);
+
+function Shown({ message, bodyPath, decoded }) {
   const bytes = useMemo(() => bytesOf(message), [message]);
   const kind = useMemo(() => kindOf(bytes), [bytes]);
   const [chosen, setChosen] = useState(null);
@@ -121,6 +123,6 @@ export function Headers({ headers, caption = "Headers" }) {
   return html`<div class="table-scroll" role="region" aria-label=${caption} tabindex="0"><table>
     <caption class="hidden-text">${caption}</caption>
     <thead><tr><th scope="col">Header</th><th scope="col">Value</th></tr></thead>
-    <tbody>${entries.map(([name, value]) => html`<tr><th scope="row"><${Outside} text=${name} mono=${true} /></th><td class="wrap"><${Outside} text=${value} mono=${true} /></td></tr>`)}</tbody>
+    <tbody>${entries.map(([name, value]) => html`<tr><th scope="row"><${Outside} text=${name} mono=${true} /></th><td class="wrap">${value === null ? html`<span class="muted">hidden</span>` : html`<${Outside} text=${value} mono=${true} />`}</td></tr>`)}</tbody>
   </table></div>`;
 }

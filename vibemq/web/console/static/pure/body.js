@@ -22,6 +22,9 @@ export function textOf(bytes) {
   }
 }
 
+/** Whether the API keeps what is in this message, or letter, from who asks: it then says null, which is neither an empty body nor no error. */
+export const isHidden = ({ payload, payload_base64, error }) => [payload, payload_base64, error].includes(null);
+
 /** Whether all of a body is there, as text and as it is stored: neither cut, opened from gzip or brotli, nor hidden. */
 export const isStoredText = ({ payload, truncated, decoded_size }) => typeof payload === "string" && !truncated && decoded_size === undefined;
 

@@ -5,7 +5,7 @@ import { Outside } from "../../parts/text.js";
 
 /** What one letter of a group says. */
 export const Sample = ({ group: { sample, count } }) =>
-  sample ? html`${count > 1 && html`<span class="muted">e.g. </span>`}<${Outside} text=${sample} />` : html`<span class="muted">no error text</span>`;
+  sample ? html`${count > 1 && html`<span class="muted">e.g. </span>`}<${Outside} text=${sample} />` : html`<span class="muted">${sample === null ? "error text hidden" : "no error text"}</span>`;
 
 const KEY = "vibemq.kinds";
 /** More than a page ever lists. */
