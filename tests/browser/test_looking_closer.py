@@ -157,6 +157,21 @@ def test_a_message_is_found_by_its_id_and_by_a_header_whatever_its_state(
         mq.delete_queue("searched")
 
 
+def test_ages_are_counted_by_the_brokers_clock_in_a_browser_whose_clock_is_a_day_ahead(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(full_broker.origin)
+    page.add_init_script("const right = Date.now; Date.now = () => right() + 86_400_000;")
+    with vibemq.sync.connect(full_broker.url) as mq:
+        mq.create_queue("dated")
+        mq.publish("dated", b"x", id="now")
+        enter(page, full_broker, "queue?queue=dated&tab=messages")
+        published = page.get_by_role("row", name=re.compile("now")).locator("td[data-label=Published] time")
+        published.wait_for()
+        assert "d" not in published.inner_text().replace("ago", "")
+        mq.delete_queue("dated")
+
+
 def body_of(rows: int) -> bytes:
     return json.dumps([{"id": 9007199254740993 + number, "note": "ü" * 20} for number in range(rows)]).encode()
 

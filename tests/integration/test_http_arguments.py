@@ -1,6 +1,7 @@
 """Arguments of the HTTP API that would mean another thing than was written: refused, not passed over."""
 
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,20 @@ async def test_instants_are_written_alike_in_lists_previews_and_jobs(api: ApiCli
     job = await api.done("POST", "/jobs", json={"kind": "replay", "filter": filters})
     assert job["filter"]["since"] == "2026-01-01T00:00:00.000Z"
     assert job["filter"]["until"] == "2026-01-01T23:00:00.000Z"
+
+
+async def test_a_zone_in_a_url_may_have_its_plus_as_it_is(api: ApiClient) -> None:
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.create_queue("q", max_attempts=1)
+        await mq.publish("q", b"x")
+        [message] = await mq.fetch("q", timeout=60)
+        await message.reject("bad")
+    [letter] = (await api.done("GET", "/dead-letters"))["items"]
+    at = datetime.fromisoformat(letter["dead_at"]).astimezone(timezone(timedelta(hours=5, minutes=30)))
+    for ago, count in ((timedelta(), 1), (timedelta(milliseconds=-1), 0)):
+        since = (at - ago).isoformat(timespec="milliseconds")
+        assert "+05:30" in since
+        assert len((await api.done("GET", f"/dead-letters?since={since}"))["items"]) == count
 
 
 async def test_headers_of_messages_are_no_instants(api: ApiClient) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import vibemq
-from tests.integration.http_api import ApiClient, serving
+from tests.integration.access import PASSWORD
+from tests.integration.http_api import ApiClient, everybody, serving
 from tests.integration.test_http_streams import reading
 from tests.waiting import until
 from vibemq.testing.timed_broker import TimedBroker
@@ -167,6 +168,34 @@ async def test_limits_of_requests_are_exact_and_retry_after_is_true(tmp_path: Pa
         await reads()
         for page in ("/livez", "/readyz", "/startupz", "/metrics", "/metrics/prometheus", "/health/"):
             assert (await api.http.get(page)).status_code == 200
+
+
+# -- logins -------------------------------------------------------------------------------------------------------
+
+
+async def test_sessions_and_codes_end_while_the_machine_is_suspended(tmp_path: Path) -> None:
+    """The broker's clock goes on then; timers of the loop, and what follows them, stand still."""
+    async with serving(tmp_path, auth=everybody(), broker_type=TimedBroker) as api:
+        assert isinstance(api.broker, TimedBroker)
+
+        async def status() -> int:
+            return (await api.get("/session")).status_code
+
+        await api.done("POST", "/session", json={"user": "owner", "password": PASSWORD})
+        api.broker.advance(1_799)
+        assert await status() == 200
+        api.broker.advance(1_799)
+        assert await status() == 200
+        api.broker.advance(1_801)
+        assert await status() == 401
+        api.http.cookies.clear()
+        code = (await api.done("POST", "/session/codes", "owner"))["code"]
+        late = (await api.done("POST", "/session/codes", "owner"))["code"]
+        api.broker.advance(59)
+        assert (await api.ask("POST", "/session", json={"code": code})).is_success
+        api.http.cookies.clear()
+        api.broker.advance(1)
+        assert await api.code("POST", "/session", json={"code": late}) == (401, "AUTH_FAILED")
 
 
 # -- cursors ------------------------------------------------------------------------------------------------------

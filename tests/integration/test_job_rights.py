@@ -18,6 +18,7 @@ from vibemq.errors import (
     NotAuthorized,
 )
 from vibemq.server.broker import Broker
+from vibemq.server.clock import TimeSource
 from vibemq.server.jobs.exporting import LetterExport
 from vibemq.server.jobs.worker import JobWorker
 
@@ -156,6 +157,28 @@ async def test_who_has_gone_before_a_restart_has_no_job_after_it(tmp_path: Path)
         vibemq.connect(broker.url, username="root", password=PASSWORD) as mq,
     ):
         assert "user 'worker' does not exist any more" in (await reached(mq, number, "held"))["why"]
+
+
+class AYearAhead(TimeSource):
+    def wall_s(self) -> float:
+        return super().wall_s() + 365 * 86_400
+
+
+async def test_a_user_that_was_made_under_a_clock_that_was_ahead_has_jobs(tmp_path: Path) -> None:
+    users = job_users()
+    async with (
+        Broker(settings=settings(tmp_path, auth=users), time_source=AYearAhead()) as broker,
+        vibemq.connect(broker.url, username="root", password=PASSWORD) as root,
+    ):
+        await dead(root, broker, "a", 20)
+        await root.admin("user.add", user="temp", password=PASSWORD)
+        await root.admin("user.grant", user="temp", queues="a", actions=["inspect", "purge", "publish"])
+    async with (
+        Broker(settings=settings(tmp_path, auth=users)) as broker,
+        vibemq.connect(broker.url, username="temp", password=PASSWORD) as temp,
+    ):
+        number = (await temp.admin("job.start", kind="replay", filter={"queue": "a"}))["job"]
+        assert (await reached(temp, number, "done"))["done"] == 20
 
 
 async def test_a_user_of_the_settings_has_no_job_of_a_stored_one_of_the_same_name(tmp_path: Path) -> None:

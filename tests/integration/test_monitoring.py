@@ -23,6 +23,7 @@ from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
 from vibemq.server.broker import Broker
 from vibemq.server.monitoring.prometheus import HISTOGRAMS, METRICS
+from vibemq.testing.timed_broker import TimedBroker
 
 pytestmark = pytest.mark.anyio
 
@@ -155,3 +156,33 @@ async def test_what_is_due_tomorrow_waits_after_a_run_with_a_clock_a_year_ahead(
     said = [record for record in caplog.records if getattr(record, "event", "") == "clock.behind_store"]
     assert [record.levelname for record in said] == ["WARNING"]
     assert re.search(r"the clock was 31,53\d,\d{3} s behind the latest instant in the store", alarm)
+
+
+async def test_ages_and_figures_follow_the_clock_that_dates_the_messages(tmp_path: Path) -> None:
+    """Whoever sets the wall clock makes no message older nor younger: here the broker's clock alone moves."""
+    broker = TimedBroker(settings=settings(tmp_path / "data"))
+    async with broker, vibemq.connect(broker.url) as mq:
+        await mq.publish("jobs", b"1")
+        before = await mq.admin("broker.overview")
+        broker.advance(3_600)
+
+        async def told() -> list[float]:
+            page = (await broker.report.prometheus()).decode()
+            depth = await broker.report.queue_depth("jobs")
+            rows = (await mq.admin("queue.rows"))["queues"]
+            oldest = (await mq.admin("broker.overview"))["oldest"] or {"age_ms": 0}
+            return [
+                *(float(age_s) for age_s in re.findall(r'age_seconds\{queue="jobs"\} (\S+)', page)),
+                0 if depth is None else depth["oldest_age_seconds"],
+                *(row["oldest_age_ms"] / 1_000 for row in rows),
+                oldest["age_ms"] / 1_000,
+            ]
+
+        async def are_true() -> bool:
+            return await told() == pytest.approx([3_600] * 4, abs=60)
+
+        await until(are_true)
+        after = await mq.admin("broker.overview")
+        history = await mq.admin("history.get", range="6h")
+    assert after["started_at"] == pytest.approx(before["started_at"], abs=1)
+    assert history["restarts"] == [pytest.approx(before["started_at"], abs=1)]

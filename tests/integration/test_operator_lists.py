@@ -17,7 +17,7 @@ from vibemq.client.reconnect import ReconnectPolicy
 from vibemq.config import Auth, Listener, Permission, Tls, User
 from vibemq.errors import InvalidPayload, NotAuthorized, QueueNotFound
 from vibemq.operations.monitoring.kept_lists import KEPT_MAX
-from vibemq.server.access.certificates import valid_until
+from vibemq.server.access.certificates import validity
 from vibemq.server.broker import Broker
 
 pytestmark = pytest.mark.anyio
@@ -315,7 +315,7 @@ async def test_the_checks_find_what_should_be_mended(tmp_path: Path) -> None:
             ("native", False, 1),
             ("native", True, 0),
         ]
-        assert rows[1]["certificate_until"] == int(1000 * valid_until(signed.certificate).timestamp())
+        assert rows[1]["certificate_until"] == int(1000 * validity(signed.certificate)[1].timestamp())
         signed.certificate.unlink()
         checks = (await mq.admin("broker.checks"))["checks"]
         assert levels(checks)[f"certificate of native:{port}"] == "fail"

@@ -55,7 +55,7 @@ def has_expired(kept: StoredToken, now: int) -> bool:
 
 
 def used(kept: StoredToken, now: int) -> StoredToken:
-    return replace(kept, used_at=max(now, kept.used_at))
+    return replace(kept, used_at=now)
 
 
 def _digest(key: bytes, secret: str) -> bytes:

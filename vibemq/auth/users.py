@@ -452,18 +452,14 @@ class Accounts:
             raise AuthFailed(f"the certificate does not stand for user {username[:64]!r}; leave the name out")
         return self._of_user(user, self._credential("certificate", user.name, ""), LoginKind.CERTIFICATE)
 
-    def acting(self, name: str, token_id: str, now: int, since: int | None = None) -> Principal | None:
+    def acting(self, name: str, token_id: str, now: int) -> Principal | None:
         """Who acts for a user without its secret, under the login that it had once: the password, or an access token.
-        None: that does not count any more.
-
-        Args:
-            since: when it logged in, where that is known. Who was made later is somebody else of the same name.
+        None: that does not count any more. Whether somebody else has the name by now is told by `since` of the answer,
+        and not by which of two instants is the later one: clocks are set.
         """
         if not self.enabled:
             return ANONYMOUS
         user = self._users.get(name)
-        if since is not None and user is not None and _made_at(user) > since:
-            user = None
         if token_id:
             kept = self._tokens.get(token_id)
             if user is None or kept is None or kept.user != name or tokens.has_expired(kept, now):

@@ -1,7 +1,7 @@
 """Builds a running engine from the state of a store."""
 
 from dataclasses import replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import le
 
 from vibemq.engine import lifetime
@@ -81,12 +81,12 @@ def _is_idle(queue: Queue) -> bool:
 
 
 def _queue(stored: StoredQueue, now: int) -> Queue:
-    queue = Queue(stored.queue_id, stored.name, stored.options, stored.created_at, stored.incarnation)
+    queue = Queue(stored.queue_id, stored.name, stored.options, min(stored.created_at, now), stored.incarnation)
     queue.next_sequence = stored.next_sequence
     queue.attended = stored.attended
     if stored.has("chunks"):
         queue.sizes = Sizes()
-        queue.sizes.restore(_not_after(stored.chunks, now))
+        queue.sizes.restore(_in_order(stored.chunks, now))
     queue.dead = stored.letters
     if queue.levels is not None:
         queue.levels.update((level, RunSet(members.runs())) for level, members in stored.priorities.items())
@@ -113,18 +113,18 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
     return queue
 
 
-def _not_after(chunks: list[Chunk], now: int) -> list[Chunk]:
-    """Nothing was published after now, nor after what was published behind it: what says so saw a wrong clock."""
+def _in_order(chunks: list[Chunk], now: int) -> list[Chunk]:
+    """Nothing was published after now, nor before what stands in front of it: what says so saw a wrong clock. Where
+    that was ahead, the next message tells at what time it was; where it was behind, the one before does, so that
+    nothing goes before its time."""
     instants = [chunk.published_at for chunk in chunks]
     if all(map(le, instants, [*instants[1:], now])):
         return chunks
-    corrected: list[Chunk] = []
-    latest = now
-    for chunk in reversed(chunks):
-        latest = min(latest, chunk.published_at)
-        corrected.append(chunk if latest == chunk.published_at else replace(chunk, published_at=latest))
-    corrected.reverse()
-    return corrected
+    known: list[int] = []
+    for instant in reversed(instants):
+        known.append(instant if instant <= now else known[-1] if known else now)
+    corrected = accumulate(reversed(known), max)
+    return [replace(chunk, published_at=instant) for chunk, instant in zip(chunks, corrected, strict=True)]
 
 
 def _due_from(history: Attempts, now: int) -> Attempts:

@@ -287,15 +287,15 @@ async def assemble(
     )
     users = Users(accounts, local_session, hashing, revocation.look_at_users, clock)
     tokens = Tokens(accounts, users, clock)
-    trail = Trail(report.snapshots, metrics, refuses_all=report.refuses_all)
+    trail = Trail(report.snapshots, metrics, refuses_all=report.refuses_all, now=clock.now)
     figures = BrokerFigures(
         report,
         trail,
         limits=lambda: connection_table.limits,
         jobs_running=lambda: len(engine.jobs.running()),
-        wall=time.time,
+        now=clock.now,
     )
-    history = _history(settings, figures, engine, local=plugin.local)
+    history = _history(settings, figures, engine, clock, local=plugin.local)
     byte_rates = ConnectionByteRates(lambda: connection_table, time.monotonic)
     around = _around(report, trail, accounts, history, audit, owner)
     exports = _exports(settings, plugin, engine, clock, store, accounts, connection_table)
@@ -395,7 +395,7 @@ async def assemble(
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
-    report.attach(Running(engine, connection_table))
+    report.attach(Running(engine, connection_table), clock.now)
     tasks.start_soon(trail.run, byte_rates.take, *([history.take] if history is not None else []))
     await declare(settings.queues, local_session, defaults=queue_defaults)
     if writer is not None:
@@ -482,7 +482,9 @@ def _audit_writer(settings: Settings, *, local: bool) -> AuditWriter | None:
     return AuditWriter(AuditFile(settings.data_dir / FOLDER))
 
 
-def _history(settings: Settings, figures: BrokerFigures, engine: QueueEngine, *, local: bool) -> HistoryRecorder | None:
+def _history(
+    settings: Settings, figures: BrokerFigures, engine: QueueEngine, clock: Clock, *, local: bool
+) -> HistoryRecorder | None:
     if not settings.history_bytes:
         return None
 
@@ -498,7 +500,7 @@ def _history(settings: Settings, figures: BrokerFigures, engine: QueueEngine, *,
         whole=figures.whole,
         incarnation_of=incarnation_of,
         monotonic=time.monotonic,
-        wall=time.time,
+        now=clock.now,
     )
 
 

@@ -105,7 +105,12 @@ class Broker:
         """Of the parent, in a forked child."""
         self._closing = False
         """Everything is on disk; who asks storage for something now is told that it is closed."""
-        self.report = Report(self.status, self.metrics_counters, series_max=settings.http.metrics_queues_max)
+        self.report = Report(
+            self.status,
+            self.metrics_counters,
+            series_max=settings.http.metrics_queues_max,
+            running=self._time_source.running_s,
+        )
         self._listeners = Listeners(self.report, self._fatal)
 
     # -- the operations of a broker -----------------------------------------------------------------------------------

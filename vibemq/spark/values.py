@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, NamedTuple
 
+from vibemq.model import quantities
 from vibemq.model.quantities import duration_ms as duration_ms
 from vibemq.model.quantities import size_bytes as size_bytes
 
@@ -112,10 +112,9 @@ def _milliseconds(text: str) -> int | None:
     if text.isascii() and text.isdigit():
         return int(text[:INSTANT_DIGITS])
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        return quantities.instant_ms(text)
+    except (ValueError, OverflowError):
         return None
-    return None if moment.tzinfo is None else int(moment.timestamp() * 1000)
 
 
 def endpoints(value: str) -> tuple[Endpoint, ...]:

@@ -15,7 +15,7 @@ const world = {
 };
 // Some of them node has itself, in part for reading alone.
 for (const [name, value] of Object.entries(world)) Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
-const { call, get, loadSession, lookWhoIsHere, lostSince, session, sessionProblem } = await import("../../../vibemq/web/console/static/parts/api.js");
+const { ahead, call, get, loadSession, lookWhoIsHere, lostSince, session, sessionProblem } = await import("../../../vibemq/web/console/static/parts/api.js");
 const { live, onGoingOn, readEvents } = await import("../../../vibemq/web/console/static/parts/data.js");
 
 const json = (value, status = 200, headers = {}) => new Response(JSON.stringify(value), { status, headers: { "content-type": "application/json", ...headers } });
@@ -210,4 +210,15 @@ test("a form that is being filled in is kept, and the page says who will send it
   page.dialog = null;
   await lookWhoIsHere();
   assert.deepEqual([page.reloaded, page.cleared], [1, 1], "what ann was shown does not stay when the form is closed");
+});
+
+test("an answer tells by how much the browser's clock is wrong, one without a date keeps that", async () => {
+  answering(json({}, 200, { date: new Date(Date.now() - 3_600_000).toUTCString() }), json({}));
+  await get("queues");
+  assert.ok(Math.abs(ahead.value - 3_600_000) < 60_000);
+  await get("queues");
+  assert.ok(ahead.value > 0);
+  answering(json({}, 200, { date: new Date().toUTCString() }));
+  await get("queues");
+  assert.equal(ahead.value, 0);
 });

@@ -338,6 +338,17 @@ def test_what_was_used_is_taken_some_at_a_time() -> None:
     assert {token.used_at for part in taken for token in part} == {7}
 
 
+def test_a_use_counts_although_one_under_a_clock_that_was_ahead_is_known() -> None:
+    accounts = Accounts([Account("ann", cheap_hash())])
+    text, token = make_token("ann", label="", now=1, expires_at=0, rules=None)
+    accounts.apply([TokenStored(replace(token, used_at=1_000_000))])
+    accounts.authenticate("", "", text, 7)
+    shown = accounts.token(token.token_id)
+    assert shown is not None
+    assert shown.used_at == 7
+    assert [kept.used_at for kept in accounts.take_used(1)] == [7]
+
+
 def test_names_follow_users_that_are_replaced() -> None:
     accounts = Accounts([Account("zoe", HASH.get_secret_value())])
     accounts.replace([Account(name, HASH.get_secret_value()) for name in ("bob", "ann")], token=None)

@@ -208,6 +208,7 @@ def test_sizes(text: str, size: int) -> None:
 def test_instants() -> None:
     assert instant_ms("1767225600000") == instant_ms("2026-01-01T00:00:00Z") == 1_767_225_600_000
     assert instant_ms("2026-01-01T01:00:00+01:00") == 1_767_225_600_000
+    assert instant_ms("2025-12-31t23:59:60z") == 1_767_225_600_000
 
 
 def test_endpoints() -> None:

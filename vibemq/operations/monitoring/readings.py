@@ -85,7 +85,7 @@ class QueuesReading:
     seconds: float
     """Between the two, or since the start of the broker."""
     at_ms: int
-    """When the later one was taken, by the wall clock."""
+    """When the later one was taken, by the clock that messages are dated by."""
     still_ms: Mapping[int, int]
     """queue_id -> how long nothing was handed out nor settled, of queues in which something waits."""
     by_name: Sequence[int]

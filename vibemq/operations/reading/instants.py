@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from vibemq.errors import InvalidPayload
+from vibemq.model.quantities import instant_ms
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = 253_402_300_799_999
@@ -19,14 +20,6 @@ def written(instant: int) -> str:
     instant = min(max(instant, 0), _LAST)
     moment = _EPOCH + timedelta(milliseconds=instant)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{instant % 1000:03d}Z"
-
-
-def read(text: str) -> int:
-    """Milliseconds. Raises ValueError for what is no instant with its zone."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"{text[:40]!r} has no time zone; write 2026-11-26T00:35:00Z")
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 INSTANTS = frozenset(("since", "until"))
@@ -50,7 +43,7 @@ def _read_field(name: str, value: Any) -> Any:
     if name not in INSTANTS or not isinstance(value, str):
         return read_in(value)
     try:
-        return read(value)
+        return instant_ms(value)
     except (ValueError, OverflowError):
         raise InvalidPayload(
             f"{name} must be an instant with its time zone, such as 2026-11-26T00:35:00Z, not {value[:40]!r}", name

@@ -11,6 +11,7 @@ from pydantic import Field
 from vibemq.errors import MessageNotFound
 from vibemq.model.effects import NOTHING_KNOWN, MessageFacts
 from vibemq.model.message_lines import message_line
+from vibemq.model.options import NUMBER_MAX
 from vibemq.model.rows import RowView
 from vibemq.operations.arguments import INSTANT_MAX, Text, Whole
 from vibemq.operations.contracts import EngineQuestions
@@ -153,14 +154,16 @@ def _about(page: KeptPage, published_at: int, sequence: int, facts: MessageFacts
     in_flight = sequence in page.held
     state = "in_flight" if in_flight else "delayed" if facts.deliver_at else "ready"
     expiries = [facts.expires_at, published_at + page.ttl_ms if page.ttl_ms else 0]
+    expires_at = min((at for at in expiries if at), default=0)
     return {
         "sequence": sequence,
         "published_at": published_at,
         "state": state,
         "attempts": facts.attempts or int(in_flight),
         "priority": facts.priority,
-        "expires_at": min((at for at in expiries if at), default=0),
-        "deliver_at": facts.deliver_at,
+        # An import takes no larger instants. Programs that want no limit give the largest number as their TTL.
+        "expires_at": expires_at if expires_at <= NUMBER_MAX else 0,
+        "deliver_at": min(facts.deliver_at, NUMBER_MAX),
     }
 
 

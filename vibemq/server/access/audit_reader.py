@@ -15,6 +15,9 @@ EXAMINED_BYTES_MAX = 4 << 20
 TOGETHER_MAX = 2
 STRAY_MS = 86_400_000
 """Records are in the order in which they were written; the clock may have been set back meanwhile."""
+STRAY_BYTES = 256 << 10
+"""It may have been behind for a run, by years: newer records are looked for behind so many bytes of records that are
+much too old."""
 
 
 class AuditReader:
@@ -36,7 +39,7 @@ class AuditReader:
         else:
             lines = oldest_first(self._folder, wanted.after or (0, 0))
         found: list[dict[str, Any]] = []
-        examined_bytes = examined = 0
+        examined_bytes = examined = stray_bytes = 0
         last: Position | None = wanted.after
         for position, line in lines:
             if len(found) == wanted.limit or examined_bytes >= EXAMINED_BYTES_MAX:
@@ -47,14 +50,16 @@ class AuditReader:
             record = _record(line)
             if record is not None and wanted.fits(record):
                 found.append(record)
-            elif record is not None and wanted.newest_first and _is_long_before(record, wanted.since):
-                break
+            if record is not None and wanted.newest_first:
+                stray_bytes = stray_bytes + len(line) if _is_long_before(record, wanted.since) else 0
+                if stray_bytes >= STRAY_BYTES:
+                    break
         # Who reads on as records come in goes on behind the last one.
         return AuditPage(found, None, examined, end if wanted.newest_first else (last or (0, 0)))
 
 
 def _is_long_before(record: dict[str, Any], since_ms: int) -> bool:
-    """Whether nothing behind it can be newer than that, though the clock was set back by hours."""
+    """Whether what is behind it is older than that, unless the clock was set back by more than hours."""
     at = record.get("at")
     return isinstance(at, int) and at < since_ms - STRAY_MS
 

@@ -1,5 +1,5 @@
 """Whom a client's certificate stands for, by the rule of its listener (the TLS handshake has checked it before); and
-until when a certificate of the broker's own is valid."""
+when a certificate of the broker's own is valid."""
 
 import ssl
 from collections.abc import Iterator, Mapping
@@ -40,8 +40,8 @@ _BEFORE_VALIDITY = 3
 """Serial number, signature algorithm and issuer."""
 
 
-def valid_until(file: Path) -> datetime:
-    """The last instant of the first certificate in a PEM file. Blocks.
+def validity(file: Path) -> tuple[datetime, datetime]:
+    """The first and the last instant of the first certificate in a PEM file. Blocks.
 
     Raises:
         OSError
@@ -57,8 +57,8 @@ def valid_until(file: Path) -> datetime:
     fields = [part for part in _parts(signed) if part[0] != _VERSION]
     if len(fields) <= _BEFORE_VALIDITY:
         raise ValueError(f"{file} has a certificate that cannot be read")
-    _, (kind, last) = list(_parts(fields[_BEFORE_VALIDITY][1]))
-    return _instant(kind, last.decode("ascii"))
+    first, last = [_instant(kind, text.decode("ascii")) for kind, text in _parts(fields[_BEFORE_VALIDITY][1])]
+    return first, last
 
 
 def _inner(data: bytes) -> bytes:

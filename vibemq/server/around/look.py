@@ -15,7 +15,8 @@ from vibemq.operations.monitoring.death_tolls import REMEDY, death_sentences
 from vibemq.operations.monitoring.readings import QueuesReading
 from vibemq.operations.monitoring.states import QueueState, states_of_all
 from vibemq.operations.monitoring.turns import in_slices
-from vibemq.server.access.certificates import valid_until
+from vibemq.operations.reading.instants import written
+from vibemq.server.access.certificates import validity
 from vibemq.server.around.settings_shown import shown_settings
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.recent import quantile_ms
@@ -63,23 +64,24 @@ class Around:
     async def listeners(self) -> list[dict[str, Any]]:
         """`certificate_until`: ms since 1970; None without TLS, or when its file cannot be read any more."""
         facts = self.listening()
-        until = await to_thread.run_sync(lambda: [_until_ms(one.certificate) for one in facts])
+        spans = await _spans(facts)
         return [
             {
                 "protocol": one.protocol,
                 "host": one.host,
                 "port": one.port,
                 "tls": one.certificate is not None,
-                "certificate_until": last,
+                "certificate_until": None if span is None else span[1],
                 "connections": one.connections(),
                 "refused": None if one.refused is None else one.refused(),
                 "handshakes_failed": None if one.handshakes_failed is None else one.handshakes_failed(),
             }
-            for one, last in zip(facts, until, strict=True)
+            for one, span in zip(facts, spans, strict=True)
         ]
 
     async def checks(self) -> list[dict[str, Any]]:
         reading = await self.trail.reading()
+        facts = self.listening()
         found = {QueueState.NO_CONSUMER: list[str](), QueueState.STUCK: list[str](), QueueState.FULL: list[str]()}
         await in_slices(_by_state(reading, await states_of_all(reading), found))
         return [
@@ -87,7 +89,7 @@ class Around:
             self._memory(),
             self._disk(),
             self._flushes(),
-            *_certificates(await self.listeners(), int(1000 * time.time())),
+            *_certificates(facts, await _spans(facts), int(1000 * time.time())),
             _queues(
                 "consumers",
                 found[QueueState.NO_CONSUMER],
@@ -209,17 +211,23 @@ def _queues(check: str, names: Sequence[str], what: str, remedy: str) -> dict[st
     return _warn(check, f"{named}{more}{each} {what}", remedy, queues=names[:NAMED_MAX])
 
 
-def _certificates(listeners: Sequence[Mapping[str, Any]], now_ms: int) -> Iterator[dict[str, Any]]:
-    for one in listeners:
-        if not one["tls"]:
+def _certificates(
+    facts: Sequence[ListenerFacts], spans: Sequence["_Span | None"], now_ms: int
+) -> Iterator[dict[str, Any]]:
+    for one, span in zip(facts, spans, strict=True):
+        if one.certificate is None:
             continue
-        name, until = f"certificate of {one['protocol']}:{one['port']}", one["certificate_until"]
+        name = f"certificate of {one.protocol}:{one.port}"
         remedy = "put a new one in its place and reload: vibemq-admin reload"
-        if until is None:
+        if span is None:
             yield _fail(name, "its file cannot be read any more", remedy)
             continue
+        begin, until = span
         days = (until - now_ms) // DAY_MS
-        if days < 0:
+        if now_ms < begin:
+            text = f"it is not valid yet, but from {written(begin)} on, and here it is {written(now_ms)}"
+            yield _fail(name, text, f"correct the clock of this machine, or {remedy}")
+        elif days < 0:
             yield _fail(name, "it is not valid any more", remedy)
         elif days < CERTIFICATE_DAYS_WARN:
             yield _warn(name, f"it is valid for {days} more days", remedy)
@@ -239,13 +247,23 @@ def _open_files() -> dict[str, Any]:
     )
 
 
-def _until_ms(certificate: Path | None) -> int | None:
+_Span = tuple[int, int]
+"""From when and until when a certificate is valid, ms since 1970."""
+
+
+async def _spans(facts: Sequence[ListenerFacts]) -> list[_Span | None]:
+    """None without TLS, or when the file cannot be read any more."""
+    return await to_thread.run_sync(lambda: [_span(one.certificate) for one in facts])
+
+
+def _span(certificate: Path | None) -> _Span | None:
     if certificate is None:
         return None
     try:
-        return int(1000 * valid_until(certificate).timestamp())
+        begin, until = validity(certificate)
     except (OSError, ValueError):
         return None
+    return int(1000 * begin.timestamp()), int(1000 * until.timestamp())
 
 
 def shown_size(size: int) -> str:

@@ -276,7 +276,7 @@ class JobWorker:
     def _check_rights(self, job: StoredJob) -> None:
         """Whether the maker of the job could have it done now. Raises _Held."""
         accounts, plan = self._services.accounts, job.plan
-        principal = accounts.acting(plan.user, plan.token_id, self._services.clock.now(), job.created_at)
+        principal = accounts.acting(plan.user, plan.token_id, self._services.clock.now())
         if principal is not None and accounts.enabled and not job.belongs_to(principal.name, principal.since):
             principal = None
         if principal is None:

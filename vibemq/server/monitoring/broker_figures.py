@@ -25,14 +25,14 @@ class BrokerFigures:
         *,
         limits: Callable[[], Limits],
         jobs_running: Callable[[], int],
-        wall: Callable[[], float],
+        now: Callable[[], int],
     ) -> None:
         """`limits`: those that count at the moment."""
         self.jobs_running = jobs_running
         self._report = report
         self._trail = trail
         self._limits = limits
-        self._wall = wall
+        self._now = now
 
     def sentences(self) -> list[dict[str, Any]]:
         """The alarms of the report, each with a remedy."""
@@ -87,7 +87,7 @@ class BrokerFigures:
         }
 
     def started_at_ms(self) -> int:
-        return int(1000 * self._wall()) - self._report.uptime_ms
+        return self._now() - self._report.uptime_ms
 
     def whole(self, reading: QueuesReading) -> tuple[float, ...]:
         """For the history: those of BROKER_SERIES; nan where there is none."""

@@ -15,6 +15,7 @@ from anyio import to_thread
 
 from vibemq._version import __version__
 from vibemq.model.commands import Pressure
+from vibemq.server.clock import running_s
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.monitoring.prometheus import SERIES_MAX, Scrape, SeriesChoice, exposition
 from vibemq.server.monitoring.snapshot import Observed, Snapshot, Snapshots
@@ -35,15 +36,21 @@ class Report:
         series_max: int = SERIES_MAX,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        running: Callable[[], float] = running_s,
     ) -> None:
-        """`series_max`: queues that have series of their own in the Prometheus page."""
+        """
+        Args:
+            series_max: queues that have series of their own in the Prometheus page.
+            running: seconds, those included in which the machine was suspended.
+        """
         self.status = status
         self.metrics = metrics
         self.snapshots = Snapshots(monotonic=monotonic)
         self._choice = SeriesChoice(series_max)
         self._wall = wall
-        self._monotonic = monotonic
-        self._started_at = monotonic()
+        self._now = lambda: int(1000 * wall())
+        self._running = running
+        self._started_at = running()
         self._page: tuple[Snapshot, bytes] | None = None
         self._rendering = anyio.Lock()
 
@@ -52,13 +59,15 @@ class Report:
         self._choice = SeriesChoice(series_max)
         self._page = None
 
-    def attach(self, observed: Observed) -> None:
-        """The broker has been recovered: report about it from now on."""
+    def attach(self, observed: Observed, now: Callable[[], int]) -> None:
+        """The broker has been recovered: report about it from now on. `now`: of the clock that its messages are dated
+        by."""
         self.snapshots.attach(observed)
+        self._now = now
 
     @property
     def uptime_ms(self) -> int:
-        return int((self._monotonic() - self._started_at) * 1000)
+        return int((self._running() - self._started_at) * 1000)
 
     def alarms(self) -> list[str]:
         """Sentences about what an operator should look at; empty when all is well."""
@@ -144,7 +153,7 @@ class Report:
             return None
         figures: dict[str, int | float] = depth._asdict()
         oldest_at = figures.pop("oldest_at")
-        age_s = max(0.0, self._wall() - oldest_at / 1000) if oldest_at else 0.0
+        age_s = max(0, self._now() - oldest_at) / 1000 if oldest_at else 0.0
         return {**figures, "oldest_age_seconds": round(age_s, 3)}
 
     async def prometheus(self) -> bytes:
@@ -152,9 +161,7 @@ class Report:
         snapshot = await self.snapshots.latest()
         async with self._rendering:
             if self._page is None or self._page[0] is not snapshot:
-                scrape = Scrape(
-                    snapshot, replace(self.status), self.metrics.copy(), self._wall(), self.uptime_ms / 1000
-                )
+                scrape = Scrape(snapshot, replace(self.status), self.metrics.copy(), self._now(), self.uptime_ms / 1000)
                 self._page = snapshot, await to_thread.run_sync(exposition, scrape, self._choice)
             return self._page[1]
 

@@ -27,7 +27,8 @@ class Scrape:
     snapshot: Snapshot
     status: BrokerStatus
     metrics: Metrics
-    wall_s: float
+    now: int
+    """Of the clock that the messages are dated by."""
     uptime_s: float
 
 
@@ -127,13 +128,13 @@ def _by_queue(name: str, kind: str, text: str, column: str) -> Metric:
 
 def _oldest_age(scrape: Scrape, chosen: Chosen) -> Samples:
     """Of the others: of the oldest message of them all."""
-    instants, now_ms = scrape.snapshot.columns["oldest_at"], scrape.wall_s * 1000
+    instants, now = scrape.snapshot.columns["oldest_at"], scrape.now
     for row, labels in chosen.rows:
-        yield labels, max(0.0, now_ms - instants[row]) / 1000 if instants[row] else 0.0
+        yield labels, max(0, now - instants[row]) / 1000 if instants[row] else 0.0
     if chosen.others:
         shown = {row for row, _ in chosen.rows}
         others = [at for row, at in enumerate(instants) if at and row not in shown]
-        yield _OTHERS, max(0.0, now_ms - min(others)) / 1000 if others else 0.0
+        yield _OTHERS, max(0, now - min(others)) / 1000 if others else 0.0
 
 
 def _by_cursor(name: str, text: str, read: Callable[[CursorRow], float]) -> Metric:

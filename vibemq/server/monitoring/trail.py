@@ -39,7 +39,7 @@ class Trail:
         metrics: Metrics,
         *,
         refuses_all: Callable[[], bool],
-        wall: Callable[[], float] = time.time,
+        now: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
         work: Callable[[], float] = time.thread_time,
         pause: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
@@ -48,6 +48,7 @@ class Trail:
         """
         Args:
             refuses_all: whether the broker is short of memory or disk, and takes no messages.
+            now: of the clock that messages are dated by.
             work: seconds that this thread has worked.
             pause: lets everything run that is ready to.
         """
@@ -58,7 +59,7 @@ class Trail:
         """Outcomes that a full disk had refused at the latest picture."""
         self._refused_at = -inf
         """When the broker was last seen to refuse messages of all queues."""
-        self._wall = wall
+        self._now = now
         self._monotonic = monotonic
         self._work = work
         self._pause = pause
@@ -112,7 +113,7 @@ class Trail:
             await self._sleep(max(SAMPLE_S, UNWATCHED_EFFORT * cost_s))
 
     async def _compare(self, snapshot: Snapshot) -> QueuesReading:
-        at_ms = int(1000 * (self._wall() - (self._monotonic() - snapshot.taken_at)))
+        at_ms = self._now() - int(1000 * (self._monotonic() - snapshot.taken_at))
         last = self._pictures[-1] if self._pictures else None
         spent_s = await self._in_slices(self._steps(snapshot, last))
         self.confirms.note(snapshot.taken_at, self._metrics.publish_ack_seconds)

@@ -280,7 +280,7 @@ class HttpApi:
         return endpoint.shape(result, exchange) if endpoint.shape is not None else result
 
     def _now_s(self) -> float:
-        return self._services.monotonic()
+        return self._services.now_s
 
 
 async def _nothing() -> AsyncIterator[bytes]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from vibemq.errors import InvalidMessage, InvalidPayload
 from vibemq.operations import Operation
 from vibemq.operations import arguments as operations_arguments
-from vibemq.operations.reading.instants import read_in
+from vibemq.operations.reading.instants import INSTANTS, read_in
 from vibemq.web.api.contract import Contract, Endpoint, Exchange, Parameter
 from vibemq.web.api.idempotency import HEADER, checked_key
 
@@ -24,6 +24,8 @@ GUARDS = {
 """Fields that keep a request from doing more than was meant, and why one that a program has left empty is refused."""
 PARAMETERS_MAX = 200
 _WHOLE = re.compile(r"-?\d{1,20}", re.ASCII)
+_UNSIGNED_ZONE = re.compile(r" (?=\d\d:\d\d$)", re.ASCII)
+"""Of an instant: a `+` that was not escaped comes as a blank."""
 
 
 @cache
@@ -99,7 +101,7 @@ class RequestReader:
                 raise InvalidPayload(
                     f"query parameter {name[:40]!r} is unknown here; known are {takes}; leave it out", name[:40]
                 )
-            found.setdefault(name, []).append(value)
+            found.setdefault(name, []).append(_UNSIGNED_ZONE.sub("+", value) if name in INSTANTS else value)
         given: dict[str, Any] = read_in({name: typed(known[name], values) for name, values in found.items()})
         for parameter in endpoint.query or ():
             if parameter.name in given:

@@ -60,7 +60,7 @@ class Credentials:
             return Asker(await self._authorized(authorization, host, request_id), host, request_id)
         cookie = cookie_in(request.headers.get("cookie", ""))
         if cookie:
-            session = self._sessions.find(cookie, self._services.monotonic())
+            session = self._sessions.find(cookie, self._services.now_s)
             if session is not None:
                 return Asker(session.principal, host, request_id, session=session.digest)
         if self.open:
@@ -101,7 +101,7 @@ class Credentials:
         if not colon:
             raise AuthFailed("the header Authorization: Basic cannot be read; it is base64 of NAME:PASSWORD in UTF-8")
         digest = hmac.digest(self._key, f"{user}:{password}".encode(errors="surrogatepass"), "sha256")
-        now_s = self._services.monotonic()
+        now_s = self._services.now_s
         principal, until = self._remembered.get(digest, (None, 0.0))
         if principal is not None and now_s < until and self._is_current(principal):
             # Each request is a login of its own: who changes the own password keeps one of them, and no other.

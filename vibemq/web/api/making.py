@@ -73,7 +73,7 @@ def make_api(http: Http, services: ApiServices) -> MadeApi:
         state.show_bodies = changed.show_bodies
 
     async def tidy() -> None:
-        sessions.tidy(services.monotonic())
+        sessions.tidy(services.now_s)
 
     def refusal(headers: Headers) -> tuple[int, str] | None:
         try:

@@ -163,3 +163,8 @@ class ApiServices:
     """Whether changes are taken: False while the broker drains."""
     version: str
     broker_name: str
+
+    @property
+    def now_s(self) -> float:
+        """The broker's instant in seconds. What is valid for a while ends by it, also during a suspension."""
+        return self.now() / 1000

@@ -20,7 +20,7 @@ from vibemq.errors import InvalidPayload, MessageTooLarge
 from vibemq.model.commands import Publish
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.message_lines import message_line, read_message_line
-from vibemq.model.options import DeliveryMode
+from vibemq.model.options import NUMBER_MAX, DeliveryMode
 from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import LargeRow, Rows, pack_row
 from vibemq.model.stored import Slice
@@ -176,6 +176,20 @@ def test_what_is_exported_is_imported_as_it_was(
     assert list(queues["q"].delayed.values()) == list(queues["copy"].delayed.values())
     assert list(queues["q"].expires.values()) == list(queues["copy"].expires.values())
     desk.driver.check()
+
+
+def test_what_would_expire_or_be_due_beyond_every_instant_is_imported_again() -> None:
+    """Other programs give the largest number where they want no limit."""
+    desk = Desk(message_ttl_ms=NUMBER_MAX)
+    for extra in (MessageExtra(), MessageExtra(expires_at=NUMBER_MAX + 5), MessageExtra(deliver_at=NUMBER_MAX + 5)):
+        desk.driver.ask(Publish(9, None, "q", Rows.of([pack_row("m", b"x")]), {0: extra}))
+
+    async def copy() -> dict[str, Any]:
+        return await desk.take(position=0, messages=await desk.exported("q"))
+
+    assert anyio.run(copy)["imported"] == 3
+    info = desk.driver.info("copy")
+    assert (info.ready, info.delayed) == (2, 1)
 
 
 def line(number: int, size: int = 1) -> dict[str, Any]:

@@ -125,6 +125,7 @@ async def test_a_forged_position_and_a_broker_without_a_file_are_told(records: A
 
 async def test_only_the_newest_by_the_clock_of_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_reader, "STRAY_MS", 50)
+    monkeypatch.setattr(audit_reader, "STRAY_BYTES", 1)
     file = AuditFile(tmp_path)
     # The clock was set back once: 470 was written behind 499.
     for one in [*RECORDS, record(470), record(430)]:
@@ -135,3 +136,19 @@ async def test_only_the_newest_by_the_clock_of_the_broker(tmp_path: Path, monkey
     assert [one["at"] for one in page["records"]] == [470, *range(499, 468, -1)]
     assert page["examined"] < 100
     assert await every(records, newer_than_ms=31, order="oldest") == [*range(469, 500), 470]
+
+
+async def test_newer_records_are_found_behind_those_of_a_clock_that_was_years_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 10 * audit_reader.STRAY_MS
+    before, wrong, after = ([record(at + number) for number in range(20)] for at in (now - 100, 1, now - 50))
+    file = AuditFile(tmp_path)
+    file.append([*before, *wrong, *after])
+    file.close()
+    records = AuditRecords(AuditReader(tmp_path), wall=lambda: now / 1000)
+    wanted = [*(one["at"] for one in reversed(after)), *(one["at"] for one in reversed(before))]
+    assert await every(records, newer_than_ms=1_000) == wanted
+    # Not behind any number of them: most of what is old is old.
+    monkeypatch.setattr(audit_reader, "STRAY_BYTES", 1)
+    assert await every(records, newer_than_ms=1_000) == wanted[:20]

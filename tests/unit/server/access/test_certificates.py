@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from vibemq.config import Tls
-from vibemq.server.access.certificates import users_in, valid_until
+from vibemq.server.access.certificates import users_in, validity
 
 CERTIFICATE: dict[str, Any] = {
     "subject": ((("organizationName", "o"),), (("commonName", "ann"),)),
@@ -74,17 +74,19 @@ def test_no_identity_without_an_authority() -> None:
 
 
 @pytest.mark.parametrize("days", [10, 3_000, 30_000])
-def test_the_last_instant_is_that_of_openssl(tmp_path: Path, days: int) -> None:
+def test_the_first_and_the_last_instant_are_those_of_openssl(tmp_path: Path, days: int) -> None:
     """A validity beyond 2049 has another form."""
     file = tmp_path / "c.pem"
     new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(tmp_path / "key"))
     made = ("openssl", "req", "-x509", *new, "-subj", "/CN=a", "-days", str(days), "-out", str(file))
     subprocess.run(made, check=True, capture_output=True)
     said = subprocess.run(
-        ("openssl", "x509", "-in", str(file), "-noout", "-enddate"), check=True, capture_output=True, text=True
+        ("openssl", "x509", "-in", str(file), "-noout", "-dates"), check=True, capture_output=True, text=True
     ).stdout
-    wanted = datetime.strptime(said.strip(), "notAfter=%b %d %H:%M:%S %Y GMT").replace(tzinfo=UTC)
-    assert valid_until(file) == wanted
+    assert validity(file) == tuple(
+        datetime.strptime(line.partition("=")[2], "%b %d %H:%M:%S %Y GMT").replace(tzinfo=UTC)
+        for line in said.splitlines()
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,4 +102,4 @@ def test_the_last_instant_is_that_of_openssl(tmp_path: Path, days: int) -> None:
 def test_what_is_no_certificate_is_told(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.pem").write_text(text)
     with pytest.raises(ValueError):  # whatever is wrong with it
-        valid_until(tmp_path / "c.pem")
+        validity(tmp_path / "c.pem")

@@ -32,8 +32,8 @@ def stats(free: int, total: int = 100 * GIB, full: str = "") -> StorageStats:
     return StorageStats("lmdb", 0, 0, 0, 0, 0, 0, 0, free, total, full=full)
 
 
-def listener(host: str) -> ListenerFacts:
-    return ListenerFacts("native", host, 2925, None, lambda: 0)
+def listener(host: str, certificate: Path | None = None) -> ListenerFacts:
+    return ListenerFacts("native", host, 2925, certificate, lambda: 0)
 
 
 class Lately(Shown):
@@ -170,10 +170,18 @@ async def test_what_the_broker_alarms_of() -> None:
 
 @pytest.mark.parametrize(("days", "level"), [(400, "ok"), (15, "ok"), (10, "warn"), (0, "warn"), (-1, "fail")])
 def test_the_days_of_a_certificate(days: int, level: str) -> None:
-    listeners = [{"protocol": "native", "port": 1, "tls": True, "certificate_until": days * DAY_MS + DAY_MS // 2}]
-    [check] = _certificates(listeners, 0)
+    [check] = _certificates([listener("127.0.0.1", Path("c.pem"))], [(-DAY_MS, days * DAY_MS + DAY_MS // 2)], 0)
     assert check["level"] == level
     assert str(max(days, 0)) in check["text"] or days < 0
+
+
+def test_a_certificate_that_is_not_valid_yet() -> None:
+    """A new one, on a machine whose clock is behind: every client refuses it."""
+    [check] = _certificates([listener("127.0.0.1", Path("c.pem"))], [(DAY_MS, 90 * DAY_MS)], DAY_MS - 1)
+    assert (check["level"], "from 1970-01-02T00:00:00.000Z on" in check["text"]) == ("fail", True)
+    assert "clock" in check["remedy"]
+    [check] = _certificates([listener("127.0.0.1", Path("c.pem"))], [(DAY_MS, 90 * DAY_MS)], DAY_MS)
+    assert check["level"] == "ok"
 
 
 async def test_a_certificate_whose_file_cannot_be_read(tmp_path: Path) -> None:

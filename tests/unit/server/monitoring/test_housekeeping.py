@@ -122,7 +122,7 @@ class Case:
         self.monotonic = 50.0
         self.store = Store()
         self.status = BrokerStatus(started=True)
-        self.report = Report(self.status, Metrics(), wall=lambda: self.wall, monotonic=lambda: self.monotonic)
+        self.report = Report(self.status, Metrics(), wall=lambda: self.wall, running=lambda: self.monotonic)
         self.decided: list[Command] = []
         self.failures: list[BaseException] = []
         self.housekeeping = Housekeeping(

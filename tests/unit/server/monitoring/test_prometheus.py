@@ -24,7 +24,7 @@ def snapshot(*queues: tuple[int, int, int], oldest_at: int = 0) -> Snapshot:
 
 
 def samples(choice: SeriesChoice, taken: Snapshot, metric: str = PUBLISHED) -> dict[str, float]:
-    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000.0, 5.0), choice).decode()
+    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000_000, 5.0), choice).decode()
     return {label: float(value) for label, value in re.findall(rf'^{metric}{{queue="(.*?)"}} (\S+)$', page, re.M)}
 
 
@@ -35,7 +35,7 @@ def test_few_queues_have_a_series_each_and_there_are_no_others() -> None:
 def test_a_queue_with_the_name_of_the_others_is_one_of_them() -> None:
     taken = snapshot((1, 0, 5), (2, 9, 6), (3, 1, 7))
     taken.names[1] = "_other"
-    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000.0, 5.0), SeriesChoice(1)).decode()
+    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000_000, 5.0), SeriesChoice(1)).decode()
     found = re.findall(rf'^{PUBLISHED}{{queue="(.*?)"}} (\S+)$', page, re.M)
     assert found == [("q3", "7"), ("_other", "11")]
 
@@ -73,14 +73,14 @@ def test_the_age_of_the_others_is_that_of_the_oldest_of_them() -> None:
 def test_a_name_is_escaped() -> None:
     taken = snapshot((1, 0, 5))
     taken.names[0] = 'a"b\\c\n'
-    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000.0, 5.0), SeriesChoice(1)).decode()
+    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000_000, 5.0), SeriesChoice(1)).decode()
     assert 'queue="a\\"b\\\\c\\n"' in page
 
 
 def test_cursors_are_bounded_by_their_lag() -> None:
     taken = snapshot((1, 0, 5))
     taken.cursors = [CursorRow("q1", f"g{number}", number, 0, 1) for number in range(10)]
-    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000.0, 5.0), SeriesChoice(2)).decode()
+    page = exposition(Scrape(taken, BrokerStatus(), Metrics(), 1_000_000, 5.0), SeriesChoice(2)).decode()
     assert re.findall(r'^vibemq_group_backlog{queue="q1",group="(\w+)"}', page, re.M) == ["g9", "g8"]
 
 

@@ -35,7 +35,7 @@ class Watched:
             Snapshots(self, monotonic=self.clock, work=self.clock, pause=self.pause),
             self.metrics,
             refuses_all=lambda: self.refuses_all,
-            wall=lambda: self.now + 1_000,
+            now=lambda: int(1000 * (self.now + 1_000)),
             monotonic=self.clock,
             work=self.clock,
             pause=self.pause,

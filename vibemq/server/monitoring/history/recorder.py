@@ -48,6 +48,7 @@ class HistoryRecorder:
     """Args:
     path: of the file; None = nothing is saved.
     whole: the figures of the broker as a whole.
+    now: of the clock by which the pictures are dated.
     """
 
     def __init__(
@@ -58,20 +59,20 @@ class HistoryRecorder:
         whole: WholeFigures,
         incarnation_of: IncarnationOf,
         monotonic: Callable[[], float],
-        wall: Callable[[], float],
+        now: Callable[[], int],
     ) -> None:
         self._path = path
         self._bytes_max = bytes_max
         self._whole = whole
         self._incarnation_of = incarnation_of
         self._monotonic = monotonic
-        self._wall = wall
+        self._now = now
         self._broker = Ring(len(BROKER_SERIES))
         one = ring_bytes(len(QUEUE_SERIES)) + OVERHEAD_BYTES
         self.places_max = max(0, bytes_max - ring_bytes(len(BROKER_SERIES))) // one
         self._places: dict[int, _Place] = {}
         """By queue_id."""
-        self._restarts = [int(1000 * wall())]
+        self._restarts = [now()]
         self._loaded = path is None
         """Before that nothing is saved: it would replace the history of the last run."""
         self._saved_at = monotonic()
@@ -138,7 +139,7 @@ class HistoryRecorder:
     async def look(self, reading: QueuesReading, queue: str | None, range_: str) -> KeptFigures:
         """What there is of a queue, or of the broker: one list for each series."""
         number = RANGES.index(range_)
-        tier, at_ms = TIERS[number], int(1000 * self._wall())
+        tier, at_ms = TIERS[number], self._now()
         ring = self._broker if queue is None else self._ring_of(reading, queue)
         names = BROKER_SERIES if queue is None else QUEUE_SERIES
         nothing: list[float | None] = [None] * tier.points
@@ -146,7 +147,7 @@ class HistoryRecorder:
             name: nothing if ring is None else ring.points(number, index, at_ms) for index, name in enumerate(names)
         }
         from_at = (at_ms // tier.step_ms - tier.points + 1) * tier.step_ms
-        return KeptFigures(tier.step_ms, from_at, series, [at for at in self._restarts if at >= from_at])
+        return KeptFigures(tier.step_ms, from_at, series, [at for at in self._restarts if from_at <= at <= at_ms])
 
     def _ring_of(self, reading: QueuesReading, queue: str) -> Ring | None:
         """None: it has none yet. It has one from now on if a place is free or idle."""
@@ -204,7 +205,7 @@ class HistoryRecorder:
         async with self._saving:
             self._saved_at = self._monotonic()
             queues = {(place.name, place.incarnation): place.ring for place in self._places.values()}
-            saved = Saved(self._broker, queues, list(self._restarts), int(1000 * self._wall()))
+            saved = Saved(self._broker, queues, list(self._restarts), self._now())
             try:
                 await to_thread.run_sync(save, self._path, saved)
             except OSError as error:

@@ -34,7 +34,7 @@ HEAD_BYTES = 8 * len(TIERS)
 GAP_MS_MAX = 120_000
 """Between two records that are this near there is no gap: the later one stands for the time in between."""
 BACK_STEPS_MAX = 12
-"""A clock that goes back by more begins the ring anew."""
+"""Of the finest tier. When a clock goes back by more, what was recorded behind the new instant is forgotten."""
 
 
 def ring_bytes(series: int) -> int:
@@ -64,11 +64,10 @@ class Ring:
         near = self._recorded_at and at_ms - self._recorded_at <= GAP_MS_MAX
         self._recorded_at = at_ms
         together = array("f", figures)
+        if at_ms // TIERS[0].step_ms < self._latest[0] - BACK_STEPS_MAX:
+            self._go_back(at_ms)
         for number, tier in enumerate(TIERS):
             step, latest = at_ms // tier.step_ms, self._latest[number]
-            if step < latest - BACK_STEPS_MAX:
-                self._clear()
-                latest = -1
             if step > latest:
                 self._advance(number, tier, latest, step, together if near else None)
                 self._put(tier, step, together)
@@ -89,6 +88,14 @@ class Ring:
             value = self._points[self._place(tier, step) + series]
             found.append(None if isnan(value) else value)
         return found
+
+    def _go_back(self, at_ms: int) -> None:
+        nothing = array("f", [nan]) * self.series
+        for number, tier in enumerate(TIERS):
+            step, latest = at_ms // tier.step_ms, self._latest[number]
+            for ahead in range(step + 1, min(latest, step + tier.points) + 1):
+                self._put(tier, ahead, nothing)
+            self._latest[number], self._counts[number] = min(step, latest), 1
 
     def _advance(self, number: int, tier: Tier, latest: int, step: int, between: "array[float] | None") -> None:
         """What lies between the latest step and this one."""

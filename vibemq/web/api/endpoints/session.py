@@ -101,7 +101,7 @@ async def log_in(exchange: Exchange) -> Response:
     else:
         principal = await state.credentials.log_in(host, request_id, user=user, password=password, token=token)
     cookie = os.urandom(COOKIE_BYTES).hex()
-    session = state.sessions.begin(cookie, principal, exchange.services.monotonic())
+    session = state.sessions.begin(cookie, principal, exchange.services.now_s)
     asker = Asker(principal, host, request_id, session=session.digest)
     exchange.services.logins.logged_in(asker)
     told = (await exchange.services.operations.ask(asker, "user.self", {})).result
@@ -114,7 +114,7 @@ def _of_code(exchange: Exchange, code: str, host: str) -> Principal:
     state, found = exchange.state, list[Principal]()
 
     def is_right() -> bool:
-        principal = state.codes.take(code, exchange.services.monotonic()) if is_loopback(host) else None
+        principal = state.codes.take(code, exchange.services.now_s) if is_loopback(host) else None
         if principal is not None and not state.credentials.why_ended(principal):
             found.append(principal)
         return bool(found)
@@ -135,7 +135,7 @@ async def make_code(exchange: Exchange) -> Response:
     if exchange.user.session:
         raise Forbidden("a session of a browser makes no further logins; use the header Authorization")
     code = os.urandom(COOKIE_BYTES).hex()
-    exchange.state.codes.keep(code, exchange.user.principal, exchange.services.monotonic())
+    exchange.state.codes.keep(code, exchange.user.principal, exchange.services.now_s)
     return json_answer({"code": code, "expires_ms": int(CODE_S * 1000)}, exchange)
 
 

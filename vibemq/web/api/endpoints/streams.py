@@ -110,7 +110,7 @@ def _stream(exchange: Exchange, source: StreamSource) -> Response:
             return "your permissions have changed; connect again"
         if user.session:
             # It is asked again when the frame before was taken: somebody reads.
-            state.sessions.touch(user.session, exchange.services.monotonic())
+            state.sessions.touch(user.session, exchange.services.now_s)
         return ""
 
     return EventStream(source, why_over, state.streams)

@@ -18,8 +18,8 @@ from vibemq.errors import InvalidMessage, InvalidPayload, MessageTooLarge, VibeM
 from vibemq.model.effects import Published
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import PRIORITY_MAX, Priority
+from vibemq.model.quantities import instant_ms
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, pack_row
-from vibemq.operations.reading import instants
 from vibemq.web.api.guardrails.json_shapes import LISTS_MARKS_MAX, check_shape
 from vibemq.web.api.messages.leases import PrincipalKey
 
@@ -468,7 +468,7 @@ def _instant(fields: Mapping[str, Any]) -> int:
     if type(value) is int and 1 <= value <= NUMBER_MAX:
         return value
     try:
-        instant = instants.read(value) if isinstance(value, str) else 0
+        instant = instant_ms(value) if isinstance(value, str) else 0
     except (ValueError, OverflowError):
         instant = 0
     if instant < 1:

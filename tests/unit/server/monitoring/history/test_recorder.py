@@ -43,7 +43,7 @@ class World:
             whole=lambda reading: [float(reading.now.totals["ready"])] * len(BROKER_SERIES),
             incarnation_of=self.incarnations.get,
             monotonic=lambda: self.now_s,
-            wall=lambda: self.now_s + 1_700_000_000,
+            now=lambda: int(1000 * (self.now_s + 1_700_000_000)),
         )
 
     async def take(self, queues: Mapping[str, Mapping[str, int]]) -> QueuesReading:

@@ -58,6 +58,19 @@ def test_records_that_are_near_leave_no_gap_and_others_do() -> None:
     assert points.count(None) == 180 - 5 - 1
 
 
+def test_a_clock_that_goes_back_takes_what_is_behind_the_new_instant_and_nothing_else() -> None:
+    """Twenty minutes of figures, and a clock that is set back by ten."""
+    ring = recorded([float(number) for number in range(240)])
+    ring.record(START + 600_000, [9])
+    before = [float(number) for number in range(60, 120)]
+    assert ring.points(FINE, 0, START + 600_000) == [*[None] * 119, *before, 9]
+    assert ring.points(MIDDLE, 0, START + 600_000)[-11:-1] == pytest.approx([5.5 + 12 * minute for minute in range(10)])
+    assert ring.points(COARSE, 0, START + 600_000)[-3:-1] == pytest.approx([29.5, 89.5])
+    ring.record(START + 605_000, [10])
+    assert ring.points(FINE, 0, START + 1_195_000) == [*before, 9, 10, *[None] * 118]
+    assert ring.points(COARSE, 0, START + 1_195_000)[-4:-2] == pytest.approx([29.5, 89.5])
+
+
 def test_a_clock_that_goes_back_a_little_changes_nothing_and_a_lot_begins_anew() -> None:
     ring = recorded([1, 2, 3])
     ring.record(START, [9])

@@ -8,7 +8,7 @@ import { live, readEvents, useData } from "../parts/data.js";
 import { ask, say } from "../parts/dialog.js";
 import { Filters, Segments, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { Ago, At, Count, Duration, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
+import { Ago, At, Count, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { Table } from "../parts/table.js";
 import { Seek, removeGroup } from "./shared/groups.js";
 import { Options, OPTIONS, shownValue } from "./shared/options.js";
@@ -264,7 +264,7 @@ function Messages({ data }) {
       <${Table} name="messages" caption=${`${state ? STATES.find(([key]) => key === state)[1] : "Found"} messages`} isQuiet=${true} rows=${page.items} keyOf=${({ sequence }) => sequence} columns=${columnsOf(queue, state)} next=${page.next ?? null}
         bar=${page.examined !== undefined && html`<span role="status">${counted(page.items.length, "message")} found among ${count(page.examined)} ${page.next ? "that could be looked at in a moment; the next page goes on there" : "looked at"}.</span>`}
         empty=${isSearch ? html`<${Empty} title=${page.next ? "Nothing found so far" : cursor ? "No more messages fit" : "No message fits"}><p>Messages that failed for good are among the <a href=${link("dead-letters", { queue, message_id, header: headers })}>dead letters</a>.</p></${Empty}>` : html`<${Empty} title=${NOTHING[state][0]}><p>${NOTHING[state][1]}</p>${newer_than_ms && html`<p>Only what was published in the chosen time is looked at.</p>`}</${Empty}>`} />`}</${Loaded}>
-    <p class="muted small">Looking takes nothing: no message is handed out, counted or moved. Oldest ready: <${Duration} ms=${data.oldest_at ? Math.max(0, Date.now() - new Date(data.oldest_at).getTime()) : null} />.</p>
+    <p class="muted small">Looking takes nothing: no message is handed out, counted or moved. Oldest ready: ${data.oldest_at ? html`<${Ago} at=${data.oldest_at} suffix="" />` : "–"}.</p>
     <${Commands} admin=${state === "ready" || isSearch ? [["queue", "peek"], { options: { limit: LIMIT, from, "newer-than": newer_than_ms && `${newer_than_ms}ms`, state: isSearch && state, id: message_id, header: headers?.map((pair) => pair.replace(":", "=")) }, names: [queue] }] : null} request=${{ path: path`queues/${queue}/messages`, query }} />`;
 }
 

@@ -1,7 +1,7 @@
 // The client of /api/v1: JSON in and out, problems as sentences, conditional requests, retries, and the end of a session.
 import { signal } from "../vendor/ui.js";
 import { query as queryText } from "../pure/commands.js";
-import { exactJson } from "../pure/format.js";
+import { clockAhead, exactJson } from "../pure/format.js";
 import { matches } from "../pure/patterns.js";
 
 export const BASE = new URL("../api/v1/", document.baseURI);
@@ -14,6 +14,9 @@ const PROXY_STATUSES = new Set([502, 503, 504]);
 
 /** Since when the API has not been reached (ms since 1970); 0: it answers. */
 export const lostSince = signal(0);
+
+/** By how much the browser's clock is ahead of the broker's, ms. */
+export const ahead = signal(0);
 
 /** What the API, or the way to it, said instead of an answer. `message` is a sentence for people. */
 export class Problem extends Error {
@@ -71,7 +74,9 @@ export async function call(method, path, options = {}) {
   for (let attempt = 1; ; attempt += 1) {
     const isLast = attempt >= TRIES || !mayRetry;
     try {
+      const sentAt = Date.now();
       const response = await fetch(url, { method, headers, body, signal: signalOf(method, options.signal), credentials: "same-origin" });
+      noteClock(clockAhead(response.headers.get("date"), sentAt, Date.now()));
       options.onAnswer?.(response);
       const value = await valueIn(response, url.href, kept);
       lostSince.value = 0;
@@ -85,6 +90,11 @@ export async function call(method, path, options = {}) {
       await pause(Math.max(problem.retryAfterS * 1000, 300 * 2 ** attempt * (0.5 + Math.random())), options.signal);
     }
   }
+}
+
+/** A little more or less is the way of the answer. */
+function noteClock(found) {
+  if (found !== null && Math.abs(found - ahead.value) > 1_000) ahead.value = found;
 }
 
 /** Only what reads has an end: a backup takes as long as it takes. */

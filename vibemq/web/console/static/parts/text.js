@@ -1,6 +1,7 @@
 // Names and texts from outside, instants, and figures, as elements.
 import { html, useEffect, useState } from "../vendor/ui.js";
 import { setParams, zone } from "./address.js";
+import { ahead } from "./api.js";
 import { capitalized, count, duration, instant, rate, sizeParts, toDate } from "../pure/format.js";
 import { pieces } from "../pure/symbols.js";
 
@@ -24,7 +25,7 @@ export function At({ at, millis = false }) {
   return html`<time class="num" datetime=${date.toISOString()} title=${other}>${instant(at, { utc, millis })}</time>`;
 }
 
-/** How long ago; it goes on by itself. */
+/** How long ago, whatever the clock of the browser says; it goes on by itself. */
 export function Ago({ at, suffix = " ago" }) {
   const [now, setNow] = useState(Date.now);
   useEffect(() => {
@@ -33,7 +34,7 @@ export function Ago({ at, suffix = " ago" }) {
   }, []);
   const date = toDate(at);
   if (date === null) return html`<span class="muted">–</span>`;
-  const ms = Math.max(0, now - date.getTime());
+  const ms = Math.max(0, now - ahead.value - date.getTime());
   const text = ms < 5000 ? "just now" : duration(Math.round(ms / 1000) * 1000) + suffix;
   return html`<time datetime=${date.toISOString()} title=${instant(at, { utc: zone.value === "utc", millis: true })}>${text}</time>`;
 }

@@ -92,6 +92,19 @@ export function toDate(at) {
   return Number.isNaN(date.getTime()) ? null : date;
 }
 
+const SLOW_MS = 10_000;
+const AGREED_MS = 5_000;
+
+/** By how much the clock here is ahead of the broker's (ms), found from the header Date of an answer: 0 where they agree, null where
+ * that cannot be known. */
+export function clockAhead(date, sentAt, answeredAt) {
+  const told = Date.parse(date ?? "");
+  if (Number.isNaN(told) || answeredAt < sentAt || answeredAt - sentAt > SLOW_MS) return null;
+  // It is cut to the second.
+  const ahead = (sentAt + answeredAt) / 2 - (told + 500);
+  return Math.abs(ahead) < AGREED_MS ? 0 : Math.round(ahead);
+}
+
 const UNIT_MS = { ms: 1, s: 1e3, m: 6e4, min: 6e4, h: 36e5, d: 864e5, w: 6048e5 };
 
 /** "250ms", "1.5s", "5m", "2h", "3d", sums such as "1h30m", or a plain number of ms; null for what is none of these. */
@@ -101,7 +114,8 @@ export function parseDuration(text) {
   if (!/^(\d+(\.\d+)?\s*(ms|min|[smhdw])\s*)+$/.test(plain)) return null;
   let total = 0;
   for (const [, number, unit] of plain.matchAll(/(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])/g)) total += Number(number) * UNIT_MS[unit];
-  return Math.round(total);
+  // What is above 0 is no 0, which often means no limit.
+  return Math.round(total) || (total > 0 ? 1 : 0);
 }
 
 /** "1048576", "512KiB" or "2GiB" in bytes; null for what is none of these. */
