@@ -88,6 +88,42 @@ async def test_it_says_where_it_listens_and_drains_on_sigterm(broker: Process) -
     assert "stopped" in log
 
 
+def test_it_serves_though_its_words_go_to_a_full_disk(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        process = subprocess.Popen(
+            [*SERVE, "--data-dir", str(tmp_path / "data")],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )
+    try:
+        assert process.stderr is not None
+        log = ""
+        while not log.endswith("vibemq.broker: ready\n"):
+            line = process.stderr.readline()
+            assert line, log
+            log += line
+        process.terminate()
+        log += process.communicate(timeout=60)[1]
+        assert process.returncode == 0, log
+        assert "what is said on stdout cannot be written: No space left on device" in log
+        assert "Traceback" not in log
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_ends_in_order_though_the_reader_of_its_log_has_left(tmp_path: Path) -> None:
+    broker = Process(tmp_path / "data", PYTHONUNBUFFERED="")
+    assert broker.process.stderr is not None
+    broker.process.stderr.close()
+    broker.process.terminate()
+    assert broker.process.wait(60) == 0
+    assert broker.process.stdout is not None
+    broker.process.stdout.close()
+
+
 SIGNALLED = """
 import os, runpy, signal, sys
 import {module} as module

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from importlib import import_module
+from typing import TextIO
 
 _INTERRUPTED = 130
 _YOUNG_THRESHOLD = 50_000
@@ -37,15 +38,23 @@ def _run(module: str) -> None:
     main = import_module(module).main
     signal.signal(signal.SIGINT, usual)
     code = main()
+    _flush_or_drop(sys.stdout)
+    _flush_or_drop(sys.stderr)
     if code == _INTERRUPTED:
         # Nothing may wait any more, not even for a thread that reads standard input.
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except OSError:
-                pass  # Its reader was interrupted as well.
         os._exit(code)
     sys.exit(code)
+
+
+def _flush_or_drop(stream: TextIO) -> None:
+    """What its reader, or its disk, does not take has been told. Python would try it once more at the end, say so in
+    words of its own, and change the exit code."""
+    try:
+        stream.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 def _fill_closed_streams() -> None:

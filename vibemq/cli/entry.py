@@ -5,12 +5,13 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 import typer
 
-from vibemq.cli.exits import ExitCode, Usage, exit_code_of, root_of, tell
+from vibemq.cli.exits import CommandFailed, ExitCode, Usage, exit_code_of, root_of, tell
 from vibemq.errors import VibeMQError
 
 
@@ -39,9 +40,15 @@ def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None = None)
             return _reader_left()
         if error is None:
             raise
-        tell(error, json=wants_json(words), stream=sys.stderr)
+        # The exit code says it to a script, whoever reads stderr.
+        with suppress(OSError):
+            tell(error, json=wants_json(words), stream=sys.stderr)
         return exit_code_of(error)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+_NO_THREAD = "can't start new thread"
+"""Python's words for it, which have no class of their own."""
 
 
 def _reader_left() -> ExitCode:
@@ -59,6 +66,11 @@ def wants_json(words: Sequence[str]) -> bool:
 def _as_ours(error: BaseException) -> BaseException | None:
     if isinstance(error, VibeMQError | OSError | KeyboardInterrupt):
         return error
+    if isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
+        return CommandFailed(
+            "the system lets this user or service begin no more threads; raise the limit (`TasksMax=` of a systemd "
+            "unit, `--pids-limit` of a container, `ulimit -u`), or end other processes"
+        )
     # Typer's usage errors, by their two verbs: the class that owns them has moved between its versions.
     explain = getattr(error, "format_message", None)
     if explain is None or not hasattr(error, "exit_code"):

@@ -8,7 +8,7 @@ import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -23,6 +23,7 @@ from vibemq.server.heap import tune_heap
 from vibemq.server.monitoring.housekeeping import memory_is_short
 from vibemq.server.reload.reloader import SettingsSource
 from vibemq.settings import Loaded
+from vibemq.storage.local.inherited import let_go_of
 from vibemq.storage.local.mounts import file_system_of
 
 log = logging.getLogger("vibemq.app")
@@ -176,11 +177,19 @@ def _end_now(error: BaseException) -> None:
 
 
 def _flush_streams() -> None:
+    """As far as somebody reads them, and their disk takes it: the process ends now all the same."""
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
 
 
 def _say(event: str, **fields: Any) -> None:
-    sys.stdout.write(orjson.dumps({"event": event, **fields}).decode() + "\n")
-    sys.stdout.flush()
+    """Nobody has to hear it: whoever reads the first lines may leave, or a file of them be on a full disk."""
+    try:
+        sys.stdout.write(orjson.dumps({"event": event, **fields}).decode() + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        log.warning("what is said on stdout cannot be written: %s; the broker serves all the same", error.strerror)
+        # What is left in its buffer would be tried again at the end of the process.
+        let_go_of([sys.stdout.fileno()])

@@ -165,6 +165,7 @@ async def _open_storage(settings: Settings, opened: Callable[[Store], None]) -> 
     if durable_queues and not plugin.durable:
         log.warning("durable queues are accepted, and the provider %r keeps nothing over a restart", plugin.name)
     store = Store(plugin.create(settings.data_dir, provider_settings))
+    store.begin_threads()
     opened(store)
     if plugin.local:
         await store.begin(partial(begin_timeline, plugin, settings.data_dir, provider_settings, new_id))

@@ -13,6 +13,9 @@
 A read in a thread of its own may overtake an append, so deliveries are told, and `read` and `read_rows` begun, once the
 rows that they name are appended (`unwritten.py`).
 
+All of them run before the first client is served: a process may be allowed so many threads (`TasksMax=`,
+`--pids-limit`), and a pool that finds none left raises, and keeps what it was given all the same.
+
 A provider whose `blocking_append` is False is quick enough for the event loop and is called there: a hop to a thread
 and back costs more than the write, and the hop back waits for the interpreter lock.
 """
@@ -23,7 +26,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 from anyio import to_thread
@@ -70,6 +73,18 @@ class Store:
         self._find_large = getattr(provider, "first_large", None)
         self.large_rows: ReadsRows = LargeRows(provider) if hasattr(provider, "read_large") else provider
         """Reads a large row beside everything else, in the thread that asks."""
+
+    def begin_threads(self) -> None:
+        """Before anything is asked of them. Raises RuntimeError: the system gives no more; none is left then."""
+        pools = {self._storage_thread, self._read_thread, self._scattered_thread, self._letters_thread}
+        try:
+            for pool in pools:
+                begin_all(pool, 1)
+            begin_all(self._large_threads, LARGE_THREADS)
+            self._flusher.begin_thread()
+        except RuntimeError:
+            self.abandon()
+            raise
 
     def first_large(self, queue_id: int, runs: Sequence[Run]) -> tuple[int, int] | None:
         """(sequence, size) of the first row in the runs that is above `LARGE_ROW_BYTES`, where the provider knows."""
@@ -199,6 +214,16 @@ class Store:
         self._flusher.end()
 
 
+def begin_all(pool: ThreadPoolExecutor, threads: int) -> None:
+    """A pool makes a thread for what it is given while all others are busy. Raises RuntimeError."""
+    go_on = Event()
+    try:
+        for _ in range(threads):
+            pool.submit(go_on.wait)
+    finally:
+        go_on.set()
+
+
 def _always() -> bool:
     return True
 
@@ -224,7 +249,7 @@ class LargeRows:
 
 
 class Flusher:
-    """The sync threads; each starts with the first flush that finds no idle one."""
+    """The sync threads: one from the start, each other with the first flush that finds no idle one."""
 
     def __init__(self, provider: IStorageProvider) -> None:
         self._provider = provider
@@ -238,14 +263,26 @@ class Flusher:
         """Whether a flush was begun of whose end nobody has heard."""
         return self._under_way > 0
 
+    def begin_thread(self) -> None:
+        """Raises RuntimeError."""
+        # It waits for nobody at the interpreter's end: a disk may never answer.
+        thread = Thread(target=self._run, name="vibemq-sync", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
     def begin(self, told: Told) -> None:
+        if len(self._threads) < min(self._under_way + 1, self._provider.in_flight_max):
+            self._begin_another()
         self._under_way += 1
-        if len(self._threads) < min(self._under_way, self._provider.in_flight_max):
-            # It waits for nobody at the interpreter's end: a disk may never answer.
-            thread = Thread(target=self._run, name="vibemq-sync", daemon=True)
-            self._threads.append(thread)
-            thread.start()
         self._asked.put((asyncio.get_running_loop(), told))
+
+    def _begin_another(self) -> None:
+        try:
+            self.begin_thread()
+        except RuntimeError:
+            # The flush waits for those that there are.
+            if not self._threads:
+                raise
 
     def end(self) -> None:
         """Whoever waits for a flush now is told nothing."""

@@ -1,13 +1,14 @@
-"""The sync thread: one flush at a time, heard on the loop."""
+"""The threads of a store: there from the start; the sync thread runs one flush at a time, heard on the loop."""
 
 import asyncio
 import threading
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 
+from tests.waiting import wait_until
 from vibemq.errors import StorageFailed
-from vibemq.server.commit.storage_threads import Store
+from vibemq.server.commit.storage_threads import LARGE_THREADS, Store
 from vibemq.storage.interface import IStorageProvider
 
 pytestmark = pytest.mark.anyio
@@ -101,3 +102,50 @@ def test_a_loop_that_is_closed_is_told_nothing(store: Store, disk: Disk) -> None
     disk.go.set()
     disk.threads[0].join(60)
     assert not disk.threads[0].is_alive()
+
+
+def no_thread(thread: threading.Thread) -> NoReturn:
+    raise RuntimeError("can't start new thread")
+
+
+async def test_what_has_begun_needs_no_thread_any_more(
+    store: Store, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.begin_threads()
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    disk.go.set()
+    await store.sync()
+    both = threading.Barrier(LARGE_THREADS)
+    store.large_rows = cast("Any", object())
+    await asyncio.gather(*(store.begin_large(both.wait) for _ in range(LARGE_THREADS)))
+    for pool in (store._storage_thread, store._read_thread, store._scattered_thread, store._letters_thread):
+        assert await asyncio.wrap_future(pool.submit(lambda: "done")) == "done"
+
+
+def test_a_store_that_gets_too_few_threads_leaves_none(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, begun = threading.Thread.start, list[threading.Thread]()
+
+    def start_four(thread: threading.Thread) -> None:
+        if len(begun) == 4:
+            no_thread(thread)
+        begun.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_four)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        store.begin_threads()
+    wait_until(lambda: not any(thread.is_alive() for thread in begun))
+
+
+async def test_flushes_that_find_no_thread_of_their_own_wait_for_another(
+    store: Store, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.in_flight_max = 2
+    store.begin_threads()
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    flushes = [asyncio.ensure_future(store.sync()) for _ in range(2)]
+    while not disk.threads:
+        await asyncio.sleep(0)
+    disk.go.set()
+    await asyncio.gather(*flushes)
+    assert len(set(disk.threads)) == 1

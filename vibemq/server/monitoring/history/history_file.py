@@ -11,6 +11,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,7 +46,18 @@ def save(path: Path, saved: Saved) -> None:
         OSError
     """
     partial = path.with_name(f"{path.name}.new")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        _write(partial, saved)
+        os.replace(partial, path)
+    except OSError:
+        # What is there of it would keep a full disk from being drained.
+        with suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def _write(path: Path, saved: Saved) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(MAGIC + b" " + b"0" * CRC_DIGITS + b"\n")
         crc = 0
@@ -56,7 +68,6 @@ def save(path: Path, saved: Saved) -> None:
         file.write(f"{crc:08x}".encode())
         file.flush()
         os.fsync(file.fileno())
-    os.replace(partial, path)
 
 
 def _pieces(saved: Saved) -> Iterator[bytes]:

@@ -208,8 +208,10 @@ class HistoryRecorder:
             saved = Saved(self._broker, queues, list(self._restarts), self._now())
             try:
                 await to_thread.run_sync(save, self._path, saved)
-            except OSError as error:
-                self.trouble = f"the history cannot be saved in {self._path}: {error.strerror or error}"
+            except Exception as error:
+                # Also that there is no thread for it: the broker goes on, or ends in order.
+                why = getattr(error, "strerror", None) or error
+                self.trouble = f"the history cannot be saved in {self._path}: {why}"
                 log.warning("%s", self.trouble, extra={"event": "history.unsaved"})
             else:
                 if self.trouble.startswith("the history cannot be saved"):

@@ -21,6 +21,7 @@ End of file on stdin ends the checkpointer, so it never outlives a broker that w
 the journal still has every record above the last applied lsn. It is started again after a pause that grows.
 """
 
+import errno
 import json
 import logging
 import os
@@ -93,7 +94,10 @@ class CheckpointerLink:
         return self._process.pid if self._process is not None else None
 
     def ensure_running(self) -> bool:
-        """Start or restart it when its pause is over; return whether a process was started now."""
+        """Start or restart it when its pause is over; return whether a process was started now.
+
+        Raises OSError: no file, process, memory or thread is left for it. It is tried again behind the next pause.
+        """
         if self.running or self._monotonic() < self._start_not_before:
             return False
         if self._process is not None:
@@ -102,9 +106,16 @@ class CheckpointerLink:
             self._failures += 1
             logger.error("checkpointer ended with code %d (%s); starting it again", code, self.last_error or "no word")
             self._close_pipes()
-        pause = PAUSE_S[min(self._failures, len(PAUSE_S) - 1)]
-        self._start_not_before = self._monotonic() + pause
-        self._spawn()
+            self._process = None
+        try:
+            self._spawn()
+        except OSError as error:
+            self._failures += 1
+            self.last_error = f"it cannot be started: {error}"
+            raise
+        finally:
+            pause = PAUSE_S[min(self._failures, len(PAUSE_S) - 1)]
+            self._start_not_before = self._monotonic() + pause
         return True
 
     def works(self) -> None:
@@ -117,7 +128,15 @@ class CheckpointerLink:
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**THRIFTY, **os.environ}
         )
         self._process = process
-        threading.Thread(target=self._read, args=(process,), name="vibemq-checkpointer-answers", daemon=True).start()
+        reader = threading.Thread(target=self._read, args=(process,), name="vibemq-checkpointer-answers", daemon=True)
+        try:
+            reader.start()
+        except RuntimeError as error:
+            # Nobody would hear it.
+            self.kill()
+            self._close_pipes()
+            self._process = None
+            raise OSError(errno.EAGAIN, f"the system has no thread for its answers ({error})") from None
 
     def _read(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None

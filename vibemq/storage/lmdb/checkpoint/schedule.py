@@ -137,7 +137,7 @@ class CheckpointDriver:
         if not self.turn.acquire(blocking=False):
             return  # a backup is under way, and does the same while it waits
         try:
-            self._see_to_the_process()
+            self._try_to_have_a_process()
             self._hear(self._link.answers())
             self._check_silence()
             # Before it is ready nobody knows what it lacks: one that was killed may have committed its last order.
@@ -195,7 +195,7 @@ class CheckpointDriver:
                     self.checkpoint_now(FINAL_CHECKPOINT_TIMEOUT_S)
                 except StorageFailed:
                     raise
-                except StorageError as error:
+                except (StorageError, OSError) as error:
                     logger.warning("no checkpoint at the end (%s); the next start reads the journal", error)
                     self._link.kill()
                     given_up = True
@@ -247,6 +247,13 @@ class CheckpointDriver:
     def _see_to_the_process(self) -> None:
         if self._link.ensure_running():
             self._forget_orders()
+
+    def _try_to_have_a_process(self) -> None:
+        """What the system has none for now, it may have later. Nothing is lost: the journal keeps everything."""
+        try:
+            self._see_to_the_process()
+        except OSError as error:
+            logger.error("the checkpointer cannot be started, which is tried again and again: %s", error)
 
     def _forget_orders(self) -> None:
         """Whoever had them is gone."""

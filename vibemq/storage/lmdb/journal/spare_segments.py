@@ -46,5 +46,8 @@ class SpareSegments:
                 self._work()
             except (StorageError, OSError) as error:
                 logger.warning("housekeeping: %s", error)
+            except Exception:
+                # Who sends much waits for what is busy, and this is as long as something is wanted.
+                logger.exception("housekeeping failed")
             finally:
                 self._working = False

@@ -1,5 +1,7 @@
 """The file of the history: what is saved is read again, and what cannot be read is told and no more."""
 
+import errno
+import os
 import stat
 from pathlib import Path
 
@@ -35,6 +37,22 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     assert found.queues["jobs", "ab"].points(0, 5, AT)[-1] == 2.5
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [file.name for file in tmp_path.iterdir()] == ["history"]
+
+
+def test_a_full_disk_keeps_the_last_file_and_nothing_of_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "history"
+    save(path, saved())
+
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        save(path, saved())
+    assert [file.name for file in tmp_path.iterdir()] == ["history"]
+    assert read(path).restarts == [AT - 5]
 
 
 def test_no_file_is_no_trouble(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from anyio import to_thread
 
 from tests.unit.operations.monitoring.pictures import picture
 from vibemq.operations.monitoring.history import BROKER_SERIES, QUEUE_SERIES
@@ -169,6 +170,24 @@ async def test_an_unreadable_file_and_a_full_disk_are_told_and_no_more(tmp_path:
     await world.recorder.save()
     assert "cannot be saved" in world.recorder.trouble
     (tmp_path / "history").rmdir()
+    await world.recorder.save()
+    assert world.recorder.trouble == ""
+
+
+async def test_without_a_thread_the_history_is_not_saved_and_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that ends saves it before it closes its store."""
+    world = World(tmp_path)
+    await world.take({"jobs": {"ready": 7}})
+
+    async def no_thread(*arguments: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(to_thread, "run_sync", no_thread)
+        await world.recorder.save()
+    assert world.recorder.trouble == f"the history cannot be saved in {tmp_path / 'history'}: can't start new thread"
     await world.recorder.save()
     assert world.recorder.trouble == ""
 
