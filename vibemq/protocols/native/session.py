@@ -1,6 +1,6 @@
 """One connection of the native protocol, without a socket or a clock. Contract: `vibemq.protocols.session.Session`.
 
-reading      intake (frames) -> publish, ledger (hot paths) · commands, bulk, admin, handshake (the rest)
+reading      frame_parser -> publish, delivery_index (hot paths) · commands, bulk, handshake (the rest)
 answering    replies (tokens) -> outbox
 delivering   deliver
 """

@@ -137,7 +137,7 @@ class CheckpointDriver:
         if not self.turn.acquire(blocking=False):
             return  # a backup is under way, and does the same while it waits
         try:
-            self._see_to_the_process()
+            self._ensure_running()
             self._hear(self._link.answers())
             self._check_silence()
             # Before it is ready nobody knows what it lacks: one that was killed may have committed its last order.
@@ -244,7 +244,7 @@ class CheckpointDriver:
         self._link.stop()
         self._forget_orders()
 
-    def _see_to_the_process(self) -> None:
+    def _ensure_running(self) -> None:
         if self._link.ensure_running():
             self._forget_orders()
 
@@ -390,7 +390,7 @@ class CheckpointDriver:
                 raise StorageError(f"the checkpointer needs more than {timeout_s:.0f} s{complaint}")
             if order and self._full_failures >= FULL_FAILURES_MAX:
                 raise StorageFull(f"no checkpoint for lack of space: {self._link.last_error}")
-            self._see_to_the_process()
+            self._ensure_running()
             if order and self._ready and not self._ordered_lsn and not self._compacting:
                 self._order()
             self._hear(self._link.wait_answer(WAIT_STEP_S))
