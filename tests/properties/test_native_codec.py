@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vibemq.engine.pacing import at_once
 from vibemq.errors import RemoteProtocolError
 from vibemq.model.commands import Extend, Publish, Settle, Subscribe
 from vibemq.model.effects import Deliver, Reply, Subscribed
 from vibemq.model.rows import Rows, RowView, pack_row
+from vibemq.model.steps import at_once
 from vibemq.model.stored import Slice
 from vibemq.protocols.native import NativeSession, NativeSettings
 from vibemq.protocols.native.codec import extensions, json_check, json_parts

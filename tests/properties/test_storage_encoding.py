@@ -51,7 +51,7 @@ from vibemq.model.records import (
 from vibemq.model.rows import Rows
 from vibemq.model.runs import Run, runs_of
 from vibemq.model.stored import Slice
-from vibemq.storage.kvstore.blocks import BLOCK_BYTES, clip, decode_block, encode_block, last_of, limit, pack, pick_rows
+from vibemq.storage.kvstore.blocks import BLOCK_BYTES, clip, decode_block, encode_block, limit, pack, pick_rows
 from vibemq.storage.kvstore.encoding import GARBAGE, decode_batch, dump_cursor, encode_batch, load_cursor
 from vibemq.storage.kvstore.values import pack_plan, unpack_plan
 
@@ -271,8 +271,8 @@ def test_a_limit_yields_the_longest_prefix_that_fits(parts: list[Slice], max_byt
     assert sum(len(row) for row, _ in got.values()) <= max_bytes or len(got) == 1
     following = list(everything)[len(got) : len(got) + 1]
     if following:
-        whole = sum(part.cost for part in parts if last_of(part) < following[0])
-        cut = [part for part in parts if part.first_sequence < following[0] <= last_of(part)]
+        whole = sum(part.cost for part in parts if part.last_sequence < following[0])
+        cut = [part for part in parts if part.first_sequence < following[0] <= part.last_sequence]
         begun = sum(len(everything[s][0]) for part in cut for s in range(part.first_sequence, following[0]))
         assert whole + begun + len(everything[following[0]][0]) > max_bytes
 
@@ -291,7 +291,7 @@ def test_a_changed_block_never_breaks_the_decoder(parts: list[Slice], random: Ra
         back = decode_block(cut)
     except GARBAGE:
         return
-    assert all(last_of(a) < b.first_sequence for a, b in pairwise(back))
+    assert all(a.last_sequence < b.first_sequence for a, b in pairwise(back))
 
 
 def test_no_block_is_empty() -> None:

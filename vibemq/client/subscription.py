@@ -18,6 +18,7 @@ from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.client.message import DONE, Delivery, Done, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outgoing import Outgoing
+from vibemq.client.receiving.extending import AutoExtension
 from vibemq.client.receiving.held import HeldMessages
 from vibemq.client.receiving.options import SubscribeOptions, SubscriptionStats, check_wait
 from vibemq.client.receiving.prefetch import DEFAULT, Prefetch
@@ -39,8 +40,6 @@ TURN_MESSAGES = 64
 """Messages handed to the program before the loop gets a turn, so that acks flow while a burst is worked off."""
 TURN_S = 0.005
 """The same for batches, which differ in size."""
-TICK_S_MIN = 0.01
-"""A shorter ack timeout than six of these is not extended in time."""
 
 
 class Subscription(Asynchronous, Generic[T]):
@@ -87,10 +86,7 @@ class Subscription(Asynchronous, Generic[T]):
         self._changed = Latch()
         self._held = HeldMessages()
         self._prefetch = Prefetch(DEFAULT if options.prefetch is None else options.prefetch, options.prefetch_bytes)
-        self._extend_at = 0.0
-        self._extended_until = 0.0
-        self._lapsed_at = 0.0
-        """When an extension came too late: what had no longer time of its own was somebody else's by then."""
+        self._extension = AutoExtension(options.timeout, wanted=options.auto_extend)
         self._failure: Failure | None = None
         self._started = False
         self._stopped = False
@@ -465,7 +461,7 @@ class Subscription(Asynchronous, Generic[T]):
         if not self.known:
             self._adopt_prefetch()
         self.known = True
-        self._extend_at = 0.0
+        self._extension.begin_anew()
         self._notify()
 
     def deliver(self, delivered: DeliverMany) -> None:
@@ -536,20 +532,13 @@ class Subscription(Asynchronous, Generic[T]):
 
     @property
     def tick_s(self) -> float:
-        """Twice as often as it extends."""
-        timeout = self.options.timeout
-        return max(timeout / 6, TICK_S_MIN) if self.options.auto_extend and timeout else math.inf
+        return self._extension.tick_s
 
     def tick(self, now: float) -> None:
         timeout = self.options.timeout
-        if not self.options.auto_extend or timeout is None or not self._held or now < self._extend_at:
+        if timeout is None or not self._held or not self._extension.is_due(now):
             return
-        self._extend_at = now + timeout / 3
-        instant = self._clock()
-        if instant >= self._extended_until:
-            # The loop was busy for too long, or the process stood still; or nothing was held for a while.
-            self._lapsed_at = instant
-        self._extended_until = instant + timeout
+        self._extension.note(now, self._clock())
         self._held.extensions.append((limit_ms(timeout, "ack_timeout"), self._held.runs.runs()))
         self._link.mark(self)
 
@@ -620,7 +609,7 @@ class Subscription(Asynchronous, Generic[T]):
         if delivery.epoch != self._epoch or self._held.newest.get(sequence, delivery) is not delivery:
             return True
         deadline = (delivery.extended or {}).get(sequence, delivery.deadline)
-        return deadline <= self._lapsed_at or self._clock() >= max(deadline, self._extended_until)
+        return self._extension.has_lapsed(deadline, self._clock())
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

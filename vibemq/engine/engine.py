@@ -402,7 +402,7 @@ class Engine:
                 units -= self._call_groups(step)
             while step.freed:
                 queue, _ = step.freed.popitem()
-                lifetime.see_to_left(state, queue)
+                lifetime.note_consumer_left(state, queue)
                 publish.unpark(state, step, queue)
             dirty, step.dirty = step.dirty, {}
             passed_over: dict[Group, Queue] = {}

@@ -84,7 +84,7 @@ def attend_changed(state: EngineState, step: Step, failed: list[Record]) -> None
             attend(step, queue)
 
 
-def see_to_left(state: EngineState, queue: Queue) -> None:
+def note_consumer_left(state: EngineState, queue: Queue) -> None:
     """A consumer may have left the queue: the last one ends its time, or begins it anew."""
     options = queue.options
     if not options.goes_away or queue.consumer_count or queue.deleted:

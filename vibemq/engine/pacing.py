@@ -6,14 +6,11 @@ in between. The answer comes with the last slice, so answers keep their order.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import TypeVar
 
 from vibemq.engine.queue.queue import Queue
 from vibemq.engine.step import Step
 from vibemq.model.commands import Command
 from vibemq.model.runs import Run
-
-T = TypeVar("T")
 
 STEP_UNITS = 150
 """Runs, or messages where each costs something of its own, in one step.
@@ -71,16 +68,6 @@ def pieces(runs: Iterable[Run], cut: Cut) -> Iterator[tuple[list[Run], int]]:
             first = stop + 1
     if piece:
         yield piece, STEP_UNITS - left
-
-
-def at_once(steps: Generator[None, None, T]) -> T:
-    """What it returns, without a pause."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            result: T = done.value
-            return result
 
 
 def work_off(slices: Slices, step: Step, units: int, *, begun: bool) -> bool:

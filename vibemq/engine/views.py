@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from itertools import islice
 
-from vibemq.engine.pacing import at_once
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.group import Group, GroupCounters
 from vibemq.engine.queue.queue import Queue
@@ -23,6 +22,7 @@ from vibemq.model.effects import (
 )
 from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, without
 from vibemq.model.shared.queue_info import GroupInfo, QueueInfo
+from vibemq.model.steps import at_once
 
 GROUPS_PER_STEP = 32
 """Of a queue that is described, at about 5 µs each."""

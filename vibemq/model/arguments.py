@@ -122,6 +122,11 @@ def has_utf8(text: str) -> bool:
     return True
 
 
+def utf16_units(text: str) -> int:
+    """The length of a text as .NET, Java and JavaScript count it: an emoji is two."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
 def sendable(text: str) -> str:
     """With escapes in place of lone surrogates: what is only read by people must not be refused for them."""
     return text if has_utf8(text) else text.encode(errors="backslashreplace").decode()

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from vibemq.errors import InvalidOptions, InvalidQueueName
-from vibemq.model.arguments import shown
+from vibemq.model.arguments import shown, utf16_units
 
 
 class DeliveryMode(IntEnum):
@@ -162,8 +162,7 @@ class QueueOptions:
 @lru_cache(maxsize=4096)
 def check_queue_name(name: str) -> str:
     """Return `name`, or raise InvalidQueueName with the rule: 1..256 UTF-16 units of letters, digits, `-`, `_`, `.`."""
-    units = len(name.encode("utf-16-le", errors="surrogatepass")) // 2
-    if 1 <= units <= QUEUE_NAME_UNITS_MAX and all(_may_name_a_queue(c) for c in name):
+    if 1 <= utf16_units(name) <= QUEUE_NAME_UNITS_MAX and all(_may_name_a_queue(c) for c in name):
         return name
     raise InvalidQueueName(
         f"queue name {name[:64]!r} is not allowed; use 1 to {QUEUE_NAME_UNITS_MAX} letters, digits, '-', '_' or '.'"

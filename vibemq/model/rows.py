@@ -20,6 +20,10 @@ from typing import Any
 
 LARGE_ROW_BYTES = 1 << 20
 """A row above this travels alone, and takes steps of its own through the broker."""
+HEADERS_MAX = 50
+"""Of a message that is published."""
+HEADER_VALUE_UNITS_MAX = 4_096
+"""In UTF-16 units, which clients in .NET, Java and JavaScript count, too."""
 
 _U16 = struct.Struct("!H")
 _U32 = struct.Struct("!I")

@@ -239,11 +239,19 @@ SLICE_BYTES_LEAST = 1_024
 
 @dataclass(slots=True)
 class Slice:
-    """Consecutive messages read back: sequences first_sequence … first_sequence + rows.count - 1."""
+    """Consecutive messages read back: sequences first_sequence … last_sequence."""
 
     first_sequence: int
     published_at: int
     rows: Rows
+
+    @property
+    def last_sequence(self) -> int:
+        return self.first_sequence + self.rows.count - 1
+
+    @property
+    def run(self) -> Run:
+        return self.first_sequence, self.first_sequence + self.rows.count - 1
 
     @property
     def cost(self) -> int:

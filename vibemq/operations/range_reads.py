@@ -90,7 +90,7 @@ class RangeReads:
         for _ in range(CATCH_UP_TRIES):
             span = self._readers.span(queue, group, start, end, incarnation)
             slices, after = await self._rows(span, size, compact=wanted.compact)
-            given = RunSet((part.first_sequence, part.first_sequence + part.rows.count - 1) for part in slices)
+            given = RunSet(part.run for part in slices)
             missing = [run for run in _without(span.wanted, given) if run[0] < after]
             if not missing:
                 break

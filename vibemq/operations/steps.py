@@ -1,13 +1,14 @@
 """Answers that the engine finds step by step, because to look at very much at once would hold the loop."""
 
 import asyncio
-from collections.abc import Generator
 from typing import TypeVar
+
+from vibemq.model.steps import Steps
 
 T = TypeVar("T")
 
 
-async def in_turns(steps: Generator[None, None, T]) -> T:
+async def in_turns(steps: Steps[T]) -> T:
     """What it returns; the loop has a turn wherever it yields."""
     while True:
         try:

@@ -30,7 +30,7 @@ from vibemq.model.access import Principal as Principal
 from vibemq.model.commands import Command
 from vibemq.model.effects import Deliver, Effect
 from vibemq.model.options import Durability, QueueOptions
-from vibemq.model.rows import Rows
+from vibemq.model.rows import HEADER_VALUE_UNITS_MAX, HEADERS_MAX, Rows
 from vibemq.model.stored import Slice
 
 
@@ -76,8 +76,8 @@ class SessionLimits:
     """A peer that has begun a large frame, and sends less than `LARGE_PROGRESS_BYTES` of it for so long, is closed."""
     handshake_bytes_max: int = 65_536
     """Largest frame accepted before authentication."""
-    headers_max: int = 50
-    header_value_units_max: int = 4096
+    headers_max: int = HEADERS_MAX
+    header_value_units_max: int = HEADER_VALUE_UNITS_MAX
     json_depth_max: int = 64
     idle_timeout_ms: int = 120_000
     """A peer that sends nothing for this long is closed; several ping intervals."""

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from tests.simulation.engine_driver import Driver
-from vibemq.engine.pacing import at_once
 from vibemq.model.commands import DeleteQueue, Settlement
 from vibemq.model.effects import COUNTERS, QueueDepth, QueueFigures
 from vibemq.model.options import DeliveryMode
+from vibemq.model.steps import at_once
 
 
 @pytest.fixture

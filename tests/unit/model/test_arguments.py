@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from vibemq.model.arguments import SHORT_CHARACTERS, short
+from vibemq.model.arguments import SHORT_CHARACTERS, short, utf16_units
+from vibemq.spark.connection import wire
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,12 @@ def test_of_a_very_large_value_no_more_is_written_than_is_told() -> None:
         value = [value] * 1_000
         short({"a": value, **{str(at): value for at in range(1_000)}})
     assert len(written) <= 14**3
+
+
+@pytest.mark.parametrize(
+    ("text", "units"),
+    [("", 0), ("queue", 5), ("zürich", 6), ("ก", 1), ("\uffff", 1), ("😀", 2), ("a😀b", 4), ("\ud83d", 1)],
+)
+def test_a_character_outside_the_basic_plane_is_two_units(text: str, units: int) -> None:
+    assert utf16_units(text) == units
+    assert wire.utf16_units(text) == units, "Spark's executors count with their own"

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from vibemq.client.address import ClientSettings
-from vibemq.client.publishing.outgoing import HEADERS_MAX, Outgoing
+from vibemq.client.publishing.outgoing import Outgoing
 from vibemq.errors import ConfigInvalid
 from vibemq.model.arguments import misfit
+from vibemq.model.rows import HEADERS_MAX
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from vibemq.client import payload as payloads
 from vibemq.errors import LocalProtocolError, MessageTooLarge
-from vibemq.model.arguments import NOT_SENDABLE, SECONDS_OR_TIMEDELTA, misfit
+from vibemq.model.arguments import NOT_SENDABLE, SECONDS_OR_TIMEDELTA, misfit, utf16_units
 from vibemq.model.options import PRIORITY_MAX, Priority, enum_of
 from vibemq.model.quantities import whole_ms
+from vibemq.model.rows import HEADER_VALUE_UNITS_MAX, HEADERS_MAX
 
 Seconds = float | timedelta
 PriorityLike = int | str | Priority
@@ -22,8 +23,6 @@ Extra = dict[str, int | str]
 ROW_BYTES_MAX: Final = 1_048_576 - 4_096
 """An ordinary frame has 1 MiB; the rest is for the names and the extras around a single row. More has to be agreed."""
 DEDUP_ID_BYTES_MAX: Final = 256
-HEADERS_MAX: Final = 50
-HEADER_VALUE_UNITS_MAX: Final = 4_096
 
 _U16 = struct.Struct("!H")
 _U32 = struct.Struct("!I")
@@ -239,7 +238,7 @@ def header_block(headers: Mapping[str, str]) -> bytes:
             raise LocalProtocolError(f"headers are pairs of texts that are not empty, unlike {key!r}: {value!r}")
         name, raw = key.encode(), value.encode()
         # Text has no more UTF-16 units than bytes.
-        if len(raw) > HEADER_VALUE_UNITS_MAX and len(value.encode("utf-16-le")) > 2 * HEADER_VALUE_UNITS_MAX:
+        if len(raw) > HEADER_VALUE_UNITS_MAX and utf16_units(value) > HEADER_VALUE_UNITS_MAX:
             raise LocalProtocolError(f"header {key!r} is longer than {HEADER_VALUE_UNITS_MAX} UTF-16 units")
         if len(name) > 0xFFFF:
             raise LocalProtocolError(f"a header key has at most 65,535 bytes, not {len(name)}")

@@ -23,7 +23,7 @@ from vibemq.engine.handlers.fan_out import (
     open_waiting_group,
     set_filter,
 )
-from vibemq.engine.pacing import STEP_UNITS, Slices, at_once, is_crowded, pieces
+from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded, pieces
 from vibemq.engine.queue.consumer import Consumer
 from vibemq.engine.queue.parts.backlog import Parked
 from vibemq.engine.queue.queue import Queue
@@ -57,6 +57,7 @@ from vibemq.model.options import (
 )
 from vibemq.model.records import QueueChanged, QueueCreated, QueueDeleted, Reason, TransactionsForgotten
 from vibemq.model.runs import Run, RunSet, runs_of
+from vibemq.model.steps import at_once
 
 _FORGOTTEN_TOGETHER = 16
 

@@ -4,7 +4,7 @@ from heapq import heappop
 
 from vibemq.engine import lifetime
 from vibemq.engine.handlers.crowds import log_trimming
-from vibemq.engine.handlers.cursors.holds import next_alarm_of, see_to_cursor
+from vibemq.engine.handlers.cursors.holds import next_alarm_of, run_due_of_cursor
 from vibemq.engine.handlers.expiry import expire
 from vibemq.engine.handlers.overflow import trim_oldest, trim_some
 from vibemq.engine.handlers.publish import unpark
@@ -40,7 +40,7 @@ def next_alarm(state: EngineState) -> int | None:
 
 
 def run_due_timers(state: EngineState, step: Step) -> None:
-    """See to the queues whose alarm is due, as far as that is the work of one step; the others stay due."""
+    """Of the queues whose alarm is due, as far as that is the work of one step; the others stay due."""
     while step.work < STEP_UNITS and (at := next_alarm(state)) is not None and at <= step.now:
         _, queue_id = heappop(state.timers)
         queue = state.queues_by_id[queue_id]
@@ -56,7 +56,7 @@ def run_timers_of(state: EngineState, step: Step, queue: Queue) -> None:
     due = queue.alarms.pop_due(step.now, STEP_UNITS - step.work + 1)
     for part in due:
         step.work += 1
-        _see_to_part(state, step, queue, part)
+        _run_due_of_part(state, step, queue, part)
     if not expire(state, step, queue):
         state.arm(queue, step.now)
     if queue.options.overflow is Overflow.DROP_OLDEST:
@@ -75,16 +75,16 @@ def run_timers_of(state: EngineState, step: Step, queue: Queue) -> None:
     _arm_next(state, step, queue)
 
 
-def _see_to_part(state: EngineState, step: Step, queue: Queue, part: Group | Consumer) -> None:
+def _run_due_of_part(state: EngineState, step: Step, queue: Queue, part: Group | Consumer) -> None:
     if isinstance(part, Consumer):
         # What it settles now, piece by piece, was settled in time.
         if part in part.group.consumers and not part.settling:
             time_out(state, step, part)
     elif queue.groups.get(part.name) is part:
-        _see_to_group(step, queue, part)
+        _run_due_of_group(step, queue, part)
 
 
-def _see_to_group(step: Step, queue: Queue, group: Group) -> None:
+def _run_due_of_group(step: Step, queue: Queue, group: Group) -> None:
     due = group.delayed.pop_due(step.now, _DUE_PER_UNIT * max(1, STEP_UNITS - step.work))
     if group.held_up and group.let_go(step.now):
         step.touch(queue, group)
@@ -108,7 +108,7 @@ def _arm_part(state: EngineState, step: Step, queue: Queue, part: Group | Consum
     elif queue.groups.get(part.name) is part:
         at = part.next_due()
         if part.cursor is not None:
-            see_to_cursor(state, step, queue, part, part.cursor)
+            run_due_of_cursor(state, step, queue, part, part.cursor)
             at = min(at, next_alarm_of(part, part.cursor, step.now))
     else:
         return

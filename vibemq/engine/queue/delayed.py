@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice, repeat
 from operator import itemgetter, le
 
-from vibemq.model.due_order import RUN_LEAST, TOGETHER_MAX, DueRun, Entry, SameDue, Stretch, neighbours
+from vibemq.engine.queue.timing.due_order import RUN_LEAST, TOGETHER_MAX, DueRun, Entry, SameDue, Stretch, neighbours
 from vibemq.model.instants import Instants, Values
 from vibemq.model.members import InstantsOfSome
 from vibemq.model.options import NUMBER_MAX

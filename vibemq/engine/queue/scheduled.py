@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from vibemq.engine.queue.delayed import Delayed
 from vibemq.engine.queue.ready import NORMAL, Levels
 from vibemq.engine.queue.sizes import Sizes
-from vibemq.model.due_order import DueRun
+from vibemq.engine.queue.timing.due_order import DueRun
 from vibemq.model.instants import Instants, Values
 from vibemq.model.runs import END, Run, run_count
 

@@ -6,8 +6,9 @@ from typing import Any
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 
-from vibemq.client.publishing.outgoing import HEADER_VALUE_UNITS_MAX
 from vibemq.errors import RemoteProtocolError
+from vibemq.model.arguments import utf16_units
+from vibemq.model.rows import HEADER_VALUE_UNITS_MAX
 
 HEADERS = ("traceparent", "tracestate", "baggage")
 """Of the propagators that are set unless a program chooses others."""
@@ -19,7 +20,7 @@ def headers_of(span: trace.Span) -> dict[str, str]:
         return {}
     carrier: dict[str, str] = {}
     propagate.inject(carrier, trace.set_span_in_context(span))
-    return {name: value for name, value in carrier.items() if value and _units(value) <= HEADER_VALUE_UNITS_MAX}
+    return {name: value for name, value in carrier.items() if value and utf16_units(value) <= HEADER_VALUE_UNITS_MAX}
 
 
 def context_of(message: Any) -> Context:
@@ -33,7 +34,3 @@ def context_of(message: Any) -> Context:
 
 def span_context_of(context: Context) -> trace.SpanContext:
     return trace.get_current_span(context).get_span_context()
-
-
-def _units(text: str) -> int:
-    return len(text.encode("utf-16-le")) // 2

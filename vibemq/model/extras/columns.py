@@ -5,12 +5,13 @@ asks for whole columns (`columns_of`).
 """
 
 from bisect import bisect_left
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from operator import itemgetter
 
 from vibemq.model.extras.message_extra import Extras, MessageExtra
 from vibemq.model.instants import Values
+from vibemq.model.steps import Steps, at_once
 
 _NO_IDS: Sequence[bytes] = ()
 _ID_BYTES_MAX = 128
@@ -94,29 +95,14 @@ class ExtraColumns(Mapping[int, MessageExtra]):
 
     def with_short_ids(self) -> "ExtraColumns":
         """The same; what is remembered of a dedup id that is long is its digest."""
-        short = short_ids(self.dedup_ids)
-        if short is self.dedup_ids:
-            return self
-        return self._with_ids(short)
+        return self if _are_short(self.dedup_ids) else at_once(self.short_ids_in_steps())
 
-    def short_ids_in_steps(self) -> "Generator[None, None, ExtraColumns]":
-        """`with_short_ids` of a batch whose ids may be many megabytes: yields behind each step."""
-        ids = self.dedup_ids
-        if not ids or max(map(len, ids)) <= _ID_BYTES_MAX:
+    def short_ids_in_steps(self) -> "Steps[ExtraColumns]":
+        """`with_short_ids` of a batch whose ids may be many megabytes."""
+        if _are_short(self.dedup_ids):
             return self
-        short, size = list(ids), 0
-        for index, one in enumerate(ids):
-            if len(one) <= _ID_BYTES_MAX:
-                continue
-            if size > _DIGESTED_AT_ONCE:
-                yield
-                size = 0
-            short[index] = _digest(one)
-            size += len(one)
-        return self._with_ids(short)
-
-    def _with_ids(self, dedup_ids: Sequence[bytes]) -> "ExtraColumns":
-        return ExtraColumns(self.indexes, self.priorities, self.expires_at, self.deliver_at, dedup_ids)
+        short = yield from _shortened(self.dedup_ids)
+        return ExtraColumns(self.indexes, self.priorities, self.expires_at, self.deliver_at, short)
 
     def delayed_after(self, now: int) -> bool:
         """Whether one of them is to be delivered later than that."""
@@ -157,9 +143,24 @@ class ExtraColumns(Mapping[int, MessageExtra]):
 
 def short_ids(ids: Sequence[bytes]) -> Sequence[bytes]:
     """What is remembered of each: of a long one its digest."""
-    if not ids or max(map(len, ids)) <= _ID_BYTES_MAX:
-        return ids
-    return [_digest(one) if len(one) > _ID_BYTES_MAX else one for one in ids]
+    return ids if _are_short(ids) else at_once(_shortened(ids))
+
+
+def _are_short(ids: Sequence[bytes]) -> bool:
+    return not ids or max(map(len, ids)) <= _ID_BYTES_MAX
+
+
+def _shortened(ids: Sequence[bytes]) -> Steps[list[bytes]]:
+    short, size = list(ids), 0
+    for index, one in enumerate(ids):
+        if len(one) <= _ID_BYTES_MAX:
+            continue
+        if size > _DIGESTED_AT_ONCE:
+            yield
+            size = 0
+        short[index] = _digest(one)
+        size += len(one)
+    return short
 
 
 def _digest(dedup_id: bytes) -> bytes:

@@ -31,7 +31,7 @@ class KeptPage:
 
     @property
     def runs(self) -> list[Run]:
-        return [(part.first_sequence, part.first_sequence + part.rows.count - 1) for part in self.slices]
+        return [part.run for part in self.slices]
 
 
 class KeptMessages:

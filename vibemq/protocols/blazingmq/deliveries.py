@@ -45,7 +45,7 @@ class Deliveries:
         consumer = state.consumers.get(deliver.consumer)
         if consumer is None or not consumer.writable or consumer.stream.closing or state.disconnecting:
             if not deliver.settled:
-                runs = [(piece.first_sequence, piece.first_sequence + piece.rows.count - 1) for piece in slices]
+                runs = [piece.run for piece in slices]
                 state.ask(Settle(state.context.session, None, deliver.consumer, Settlement.RELEASE, runs))
             return
         stream = consumer.stream

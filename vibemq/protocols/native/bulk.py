@@ -23,9 +23,9 @@ from vibemq.model.extras.message_extra import Extras, MessageExtra
 from vibemq.model.options import PRIORITY_MAX, Priority, check_queue_name
 from vibemq.model.rows import Rows, RowView
 from vibemq.model.runs import END
+from vibemq.model.steps import Steps
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.extra_columns import EXTRA_ROWS_MAX, INSTANT_MAX, WireColumns, too_many_extras
-from vibemq.protocols.native.codec.json_parts import Steps
 from vibemq.protocols.native.codec.row_check import check_rows, check_rows_in_steps
 from vibemq.protocols.native.codec.wire import STR16_MAX, U16, CommandType, str16
 from vibemq.protocols.native.replies import Plain, PublishedMany, Requested, Staged

@@ -11,13 +11,13 @@ from itertools import repeat
 
 from vibemq.model.effects import Deliver
 from vibemq.model.rows import Rows, join_rows
+from vibemq.model.steps import Steps
 from vibemq.model.stored import Slice
 from vibemq.protocols.native.codec.compression import Compression
 from vibemq.protocols.native.codec.extensions import ToldAttempts, deliver_many, deliver_scattered
 from vibemq.protocols.native.codec.frames import HEADER
 from vibemq.protocols.native.codec.headers import NO_HEADERS
 from vibemq.protocols.native.codec.json_check import VALUES_AT_ONCE, JsonCheck, as_json, values_in
-from vibemq.protocols.native.codec.json_parts import Steps
 from vibemq.protocols.native.codec.wire import STR16_MAX, U16, U32, VERSION, CommandType, str16
 from vibemq.protocols.native.outbox import FrameQueue
 

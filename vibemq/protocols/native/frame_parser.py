@@ -10,6 +10,7 @@ from vibemq.errors import (
     RemoteProtocolError,
     VibeMQError,
 )
+from vibemq.model.arguments import utf16_units
 from vibemq.model.commands import Publish
 from vibemq.model.options import check_queue_name
 from vibemq.protocols.native import bulk, commands, handshake
@@ -394,7 +395,7 @@ class FrameParser:
             raise self._too_many_headers(len(message.headers))
         most = limits.header_value_units_max
         for key, value in message.headers.items():
-            if len(value) > most // 2 and len(value.encode("utf-16-le")) > 2 * most:
+            if len(value) > most // 2 and utf16_units(value) > most:
                 raise InvalidMessage(f"the value of header {key[:64]!r} is longer than {most:,} characters")
         if message.queue:
             try:

@@ -14,9 +14,9 @@ from vibemq.errors import InvalidMessage, InvalidQueueName, RemoteProtocolError,
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import check_queue_name
 from vibemq.model.rows import Rows
+from vibemq.model.steps import Steps
 from vibemq.protocols.native.codec.headers import NO_HEADERS, HeaderReader, Meaning
 from vibemq.protocols.native.codec.json_check import VALUES_AT_ONCE, JsonCheck, values_in
-from vibemq.protocols.native.codec.json_parts import Steps
 from vibemq.protocols.native.codec.wire import U32, VERSION, CommandType
 
 _ID_AT = 9

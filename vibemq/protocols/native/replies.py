@@ -265,7 +265,7 @@ def ask_plain(state: NativeState, queue: str, askers: list[str]) -> None:
     """Subscribe a plain client; without askers it is a renewal, which does not create the queue."""
     subscription = state.subscriptions.add(askers[0] if askers else state.context.new_id(), queue, plain=True)
     subscription.asked_by = askers
-    state.fit_ledger()
+    state.fit_delivery_index()
     state.ask(
         Subscribe(
             state.session,

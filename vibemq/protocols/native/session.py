@@ -1,6 +1,6 @@
 """One connection of the native protocol, without a socket or a clock. Contract: `vibemq.protocols.session.Session`.
 
-reading      intake (frames) -> publish, ledger (hot paths) · commands, bulk, admin, handshake (the rest)
+reading      frame_parser -> publish, delivery_index (hot paths) · commands, bulk, handshake (the rest)
 answering    replies (tokens) -> outbox
 delivering   deliver
 """
@@ -151,7 +151,7 @@ class NativeSession(OptionalVerbs):
     def deliver(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         subscription = self._state.subscriptions.of_consumer(deliver.consumer)
         if subscription is None:
-            runs = [(piece.first_sequence, piece.first_sequence + piece.rows.count - 1) for piece in slices]
+            runs = [piece.run for piece in slices]
             self._settle(deliver.consumer, Settlement.RELEASE, runs, "")
             return
         if subscription.plain:

@@ -24,7 +24,7 @@ from vibemq.protocols.native.settings import NativeSettings
 from vibemq.protocols.native.subscriptions import NativeSubscriptions, Wanted
 from vibemq.protocols.session import Principal, Request, SessionContext
 
-_LEDGER_ENTRIES_LEAST = 4096
+_INDEX_ENTRIES_LEAST = 4096
 
 
 class Pending(Protocol):
@@ -78,7 +78,7 @@ class NativeState:
         json = JsonCheck(depth_max=limits.json_depth_max, nonce=context.new_id())
         headers = HeaderReader(headers_max=limits.headers_max, value_units_max=limits.header_value_units_max)
         subscriptions = NativeSubscriptions(subscriptions_max=settings.subscriptions_max)
-        delivery_index = DeliveryIndex(entries_max=_LEDGER_ENTRIES_LEAST, may_hold=subscriptions.may_hold)
+        delivery_index = DeliveryIndex(entries_max=_INDEX_ENTRIES_LEAST, may_hold=subscriptions.may_hold)
         return cls(
             context,
             settings,
@@ -155,6 +155,6 @@ class NativeState:
         self.refused = True
         self.outbox.send(error_body(message_id, error))
 
-    def fit_ledger(self) -> None:
+    def fit_delivery_index(self) -> None:
         """Room for all that the plain subscriptions may hold, and for as much again that was never settled."""
-        self.delivery_index.entries_max = _LEDGER_ENTRIES_LEAST + 4 * self.settings.prefetch * len(self.subscriptions)
+        self.delivery_index.entries_max = _INDEX_ENTRIES_LEAST + 4 * self.settings.prefetch * len(self.subscriptions)

@@ -139,9 +139,14 @@ def json_size(value: Any) -> int:
     return len(_json(value)) + 1
 
 
+def utf16_units(text: str) -> int:
+    """The length of a text as the broker counts it: an emoji is two."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
 def text_size_max(text: str) -> int:
     """At least the bytes of it inside JSON: two for a letter or sign of ASCII, six for each UTF-16 unit of others."""
-    return 2 * len(text) if text.isascii() and text.isprintable() else 3 * len(text.encode("utf-16-le"))
+    return 2 * len(text) if text.isascii() and text.isprintable() else 6 * utf16_units(text)
 
 
 def _json(value: Any) -> bytes:

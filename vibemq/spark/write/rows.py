@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from vibemq.spark.connection.wire import utf16_units
 from vibemq.spark.errors import SourceError
 from vibemq.spark.write.bulk import ID_BYTES_MAX, Bulk, joined, numbered, texts_of
 
@@ -163,8 +164,7 @@ def _block(pairs: tuple[tuple[str, Any], ...]) -> bytes:
             raise ValueError(f"its header {name!r} is not UTF-8, and headers are texts") from None
         if not name or not text:
             continue
-        # As the broker counts them: an emoji is two.
-        units = len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+        units = utf16_units(text)
         if units > HEADER_VALUE_UNITS_MAX:
             raise ValueError(f"its header {name!r} has {units:,} characters; at most {HEADER_VALUE_UNITS_MAX:,}")
         for raw in (name.encode(), text.encode()):

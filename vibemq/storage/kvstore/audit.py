@@ -8,7 +8,7 @@ from vibemq.model.runs import RunSet
 from vibemq.model.stored import StoredQueue, StoredState
 from vibemq.storage.interface import Problem
 from vibemq.storage.kvstore import keys, values
-from vibemq.storage.kvstore.blocks import BlockInfo, Home, block_infos, last_of, load_block, unpack_lent
+from vibemq.storage.kvstore.blocks import BlockInfo, Home, block_infos, load_block, unpack_lent
 from vibemq.storage.kvstore.dead.index_audit import audit_index
 from vibemq.storage.kvstore.encoding import GARBAGE, unseal
 from vibemq.storage.kvstore.integrity import NAMES, CountedKV
@@ -76,12 +76,12 @@ def _audit_blocks(kv: KV, queue: StoredQueue, held: RunSet) -> Iterator[Problem]
             yield Problem(str(exc), kv.where, None, queue.name, info.first, info.last, repairable=True)
             named.add(info.first, info.last)
             continue
-        if (parts[0].first_sequence, last_of(parts[-1])) != (info.first, info.last):
+        if (parts[0].first_sequence, parts[-1].last_sequence) != (info.first, info.last):
             yield _of_block(kv, queue, info, "holds other messages than its info says")
         if info.last >= queue.next_sequence:
             yield _of_block(kv, queue, info, f"reaches beyond the queue's next sequence {queue.next_sequence}")
         for part in parts:
-            held.add(part.first_sequence, last_of(part))
+            held.add(part.first_sequence, part.last_sequence)
     yield from _audit_waiting(kv, queue, RunSet([*held.runs(), *named.runs()]))
 
 

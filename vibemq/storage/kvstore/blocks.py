@@ -84,15 +84,11 @@ class BlockInfo(NamedTuple):
 # -- slices -------------------------------------------------------------------------------------------------------
 
 
-def last_of(part: Slice) -> int:
-    return part.first_sequence + part.rows.count - 1
-
-
 def clip(parts: Iterable[Slice], runs: Sequence[Run]) -> list[Slice]:
     """What of the slices lies in the runs (ascending, disjoint)."""
     clipped: list[Slice] = []
     for part in parts:
-        first, last = part.first_sequence, last_of(part)
+        first, last = part.first_sequence, part.last_sequence
         at = max(bisect_right(runs, (first, 0)) - 1, 0)
         for start, stop in runs[at:]:
             if start > last:
@@ -111,7 +107,7 @@ def between(parts: "BlockParts", first: int, last: int) -> Iterator[Slice]:
         part = parts[at]
         if part.first_sequence > last:
             return
-        if first <= part.first_sequence and last_of(part) <= last:
+        if first <= part.first_sequence and part.last_sequence <= last:
             yield part
         else:
             yield from clip([part], [(first, last)])
@@ -328,7 +324,7 @@ def pick(kv: KV, queue_id: int, sequences: Sequence[int], start: int, name: str)
 
 
 def put_block(kv: KV, queue_id: int, parts: Sequence[Slice]) -> BlockInfo:
-    first, last = parts[0].first_sequence, last_of(parts[-1])
+    first, last = parts[0].first_sequence, parts[-1].last_sequence
     key = keys.sequence_key(keys.BLOCK, queue_id, first)
     value = seal(key, *encode_block(parts))
     count, size = sum(part.rows.count for part in parts), sum(part.rows.size for part in parts)
@@ -503,7 +499,7 @@ def _alive(state: StoredState, queue_id: int, parts: list[Slice]) -> list[Slice]
     if not parts:
         return []
     queue = state.queues.get(queue_id)
-    runs = [] if queue is None else alive_runs(queue, parts[0].first_sequence, last_of(parts[-1]))
+    runs = [] if queue is None else alive_runs(queue, parts[0].first_sequence, parts[-1].last_sequence)
     return clip(parts, runs)
 
 

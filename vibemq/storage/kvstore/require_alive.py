@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from vibemq.errors import StorageDamaged
 from vibemq.model.runs import Run
 from vibemq.model.stored import Slice, StoredQueue
-from vibemq.storage.kvstore.blocks import last_of
 from vibemq.storage.state.liveness import alive_runs
 
 
@@ -21,7 +20,7 @@ def all_alive(queue: StoredQueue, parts: Iterable[Slice], first: int, last: int,
     for part in parts:
         if part.first_sequence > following:
             _need_none_alive(queue, following, part.first_sequence - 1, where)
-        following = last_of(part) + 1
+        following = part.last_sequence + 1
         yield part
     if following <= last:
         _need_none_alive(queue, following, last, where)

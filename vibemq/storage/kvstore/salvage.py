@@ -20,7 +20,6 @@ from vibemq.storage.kvstore.blocks import (
     Lent,
     block_infos,
     decode_block,
-    last_of,
     lend_block,
     lent_by,
     load_block,
@@ -127,11 +126,11 @@ class _Salvage:
         queue_id = keys.split_sequence_key(key, self._target.where)[0]
         parts = decode_block(body)
         held = self._held.setdefault(queue_id, RunSet())
-        if held.overlap(parts[0].first_sequence, last_of(parts[-1])):
+        if held.overlap(parts[0].first_sequence, parts[-1].last_sequence):
             raise ValueError("its messages are in another block already")
         put_block(self._target, queue_id, parts)
         for part in parts:
-            held.add(part.first_sequence, last_of(part))
+            held.add(part.first_sequence, part.last_sequence)
 
     def _lost(self, key: bytes, why: str) -> None:
         self.problems.append(Problem(f"lost the value {key.hex()} ({why})", self._target.where))
@@ -156,8 +155,8 @@ class _Salvage:
             if held.overlap(new_first, new_first + info.last - first):
                 continue
             for part in load_block(self._target, stage_id, info):
-                self._held[stage_id].remove(part.first_sequence, last_of(part))
-                held.add(part.first_sequence + new_first - first, last_of(part) + new_first - first)
+                self._held[stage_id].remove(part.first_sequence, part.last_sequence)
+                held.add(part.first_sequence + new_first - first, part.last_sequence + new_first - first)
             lend_block(self._target, stage_id, info, queue_id, new_first, published_at)
         for stage_id in {stage_id for stage_id, _ in self._lent}:
             if not self._held.get(stage_id):
@@ -369,7 +368,7 @@ def _held(kv: KV, queue: StoredQueue) -> RunSet:
     held = RunSet()
     for info in block_infos(kv, queue.queue_id):
         for part in load_block(kv, queue.queue_id, info, queue.name):
-            held.add(part.first_sequence, last_of(part))
+            held.add(part.first_sequence, part.last_sequence)
     return held
 
 

@@ -4,15 +4,17 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
+from operator import attrgetter
 
 from vibemq.model.options import Retention
 from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.model.runs import Run, RunSet, run_count
 from vibemq.model.stored import Chunk, Slice, StoredGroup, StoredQueue, StoredState
-from vibemq.storage.kvstore.blocks import REWRITE_BELOW, clip, last_of, limit
+from vibemq.storage.kvstore.blocks import REWRITE_BELOW, clip, limit
 from vibemq.storage.state.liveness import MANY_GROUPS, alive_runs, count_waiting, first_waiting, waits_for_some
 from vibemq.storage.state.messages import group_order, is_kept
 
+_LAST = attrgetter("last_sequence")
 COUNTED_GROUPS_MAX = 256
 """To count how many rows of a slice any of the groups waits for takes a look at every group, about 7 µs each. Of more
 groups than this it is only found out whether any of them waits for some."""
@@ -85,7 +87,7 @@ class VolatileRows:
 
     def _reaching(self, queue_id: int, first: int, last: int) -> Iterator[Slice]:
         parts = self._queues.get(queue_id, [])
-        for index in range(bisect_left(parts, first, key=last_of), len(parts)):
+        for index in range(bisect_left(parts, first, key=_LAST), len(parts)):
             if parts[index].first_sequence > last:
                 return
             yield from clip([parts[index]], [(first, last)])
@@ -107,7 +109,7 @@ class VolatileRows:
                 self._forget(state.queues[queue_id], parts, first, last, seen)
 
     def _forget(self, queue: StoredQueue, parts: list[Slice], first: int, last: int, seen: _Seen) -> None:
-        low = high = bisect_left(parts, first, key=last_of)
+        low = high = bisect_left(parts, first, key=_LAST)
         kept: list[Slice] = []
         while high < len(parts) and parts[high].first_sequence <= last:
             part = parts[high]
@@ -125,7 +127,7 @@ class VolatileRows:
 
     def _alive(self, queue: StoredQueue, part: Slice, seen: _Seen) -> list[Run]:
         """What of the slice is alive; all of it, while that is known to be much, or was not counted."""
-        first, last, groups = part.first_sequence, last_of(part), len(queue.groups)
+        first, last, groups = part.first_sequence, part.last_sequence, len(queue.groups)
         if groups < MANY_GROUPS or queue.deleted or queue.options.retention is Retention.LOG:
             return alive_runs(queue, first, last)
         if seen.nexts and seen.is_settled(queue, first, last):
@@ -148,7 +150,7 @@ class VolatileRows:
 def _holds_much(queue: StoredQueue, hint: _Hint, part: Slice, seen: _Seen) -> bool:
     """Whether there is a group that alone waits for so much of the slice that it stays as it is. Each is asked until it
     does not any more, and then never again; before them the one that has kept an earlier slice."""
-    first, last, order = part.first_sequence, last_of(part), group_order(queue)
+    first, last, order = part.first_sequence, part.last_sequence, group_order(queue)
     enough = part.rows.count / REWRITE_BELOW
     if hint.holder > order[-1]:
         return False

@@ -97,7 +97,7 @@ def check_deliver_rows_far_apart(dialect: Dialect) -> None:
         Slice(1 << 40, NOW - 9, Rows.of(rows[1:3])),
         Slice((1 << 40) + 5, NOW, Rows.of(rows[3:])),
     ]
-    runs = [(piece.first_sequence, piece.first_sequence + piece.rows.count - 1) for piece in pieces]
+    runs = [piece.run for piece in pieces]
     talking.session.deliver(Deliver(SESSION, command.consumer, QUEUE, 1, 0, runs, {1 << 40: 2}), pieces)
     sent = talking.session.data_to_send()
     places = [sent.find(dialect.on_wire(b'"payload %d"' % number)) for number in range(1, 6)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.engine.test_scaling import cost
 from vibemq.engine.queue import delayed as module
 from vibemq.engine.queue.delayed import Delayed
-from vibemq.model.due_order import SameDue
+from vibemq.engine.queue.timing.due_order import SameDue
 from vibemq.model.instants import Instants
 
 

@@ -17,7 +17,7 @@ LAG_CHECK_MS = 1_000
 _PLANS_PER_UNIT = 4
 
 
-def see_to_cursor(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor) -> None:
+def run_due_of_cursor(state: EngineState, step: Step, queue: Queue, group: Group, cursor: Cursor) -> None:
     plans = cursor.release_due(step.now)
     if plans is not None:
         forget_plans(state, step, queue, group, cursor, plans, light(queue))

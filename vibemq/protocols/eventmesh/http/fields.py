@@ -15,12 +15,12 @@ from urllib.parse import unquote_to_bytes
 import orjson
 
 from vibemq.errors import InvalidMessage, MessageTooLarge
+from vibemq.model.steps import at_once
 from vibemq.protocols.eventmesh.http.codes import EventMeshRefusal, RetCode
 from vibemq.protocols.eventmesh.messages.json_scan import (
     STEP_WORK,
     StepMeter,
     Steps,
-    finished,
     list_items,
     values_in,
 )
@@ -44,7 +44,7 @@ _UTF8 = getincrementaldecoder("utf-8")
 
 def form_fields(text: bytes) -> dict[str, str]:
     """Of a form that is not large. Raises EventMeshRefusal: it is no form."""
-    return finished(read_form(text))
+    return at_once(read_form(text))
 
 
 def read_form(text: bytes) -> Steps[dict[str, str]]:

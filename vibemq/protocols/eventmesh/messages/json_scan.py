@@ -226,13 +226,3 @@ def values_in(raw: bytes | str, start: int = 0, end: int | None = None) -> int:
     if isinstance(raw, str):
         return sum(raw.count(each, start, end) for each in ",[{")
     return sum(raw.count(each, start, end) for each in (b",", b"[", b"{"))
-
-
-def finished(steps: Steps[T]) -> T:
-    """Do what there is to do in one piece."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            result: T = ended.value
-            return result

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from vibemq.errors import InvalidMessage
+from vibemq.model.arguments import utf16_units
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import check_queue_name
 from vibemq.model.rows import pack_row
@@ -62,10 +63,10 @@ class ReceivedMessage:
                 "content type and form"
             )
         for name, value in self.headers:
-            # An UTF-16 unit is at most three bytes of UTF-8, so most values are known to fit by their length alone.
-            if len(value) > header_value_units_max or len(name) > header_value_units_max:
+            units = max(utf16_units(name), utf16_units(value))
+            if units > header_value_units_max:
                 raise InvalidMessage(
-                    f"the property {name[:64]!r} has {len(value):,} characters; at most {header_value_units_max:,} "
+                    f"the property {name[:64]!r} has {units:,} characters; at most {header_value_units_max:,} "
                     "are allowed"
                 )
         return self

@@ -180,7 +180,7 @@ class EventMeshPushes:
     def _give_back(self, deliver: Deliver, slices: Sequence[Slice]) -> None:
         if deliver.settled:
             return
-        runs = [(piece.first_sequence, piece.first_sequence + piece.rows.count - 1) for piece in slices]
+        runs = [piece.run for piece in slices]
         self._state.ask(Settle(self._state.session, None, deliver.consumer, Settlement.RELEASE, runs))
 
     def _turn_down(self, deliver: Deliver, piece: Slice) -> None:

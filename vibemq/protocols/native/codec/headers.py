@@ -7,6 +7,7 @@ themselves (`priority: high`, say).
 from dataclasses import dataclass
 
 from vibemq.errors import InvalidMessage
+from vibemq.model.arguments import utf16_units
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import PRIORITY_MAX, Priority
 
@@ -107,7 +108,7 @@ class HeaderReader:
         return at, found
 
     def _check_units(self, value: bytes) -> None:
-        units = len(value.decode(errors="replace").encode("utf-16-le")) // 2
+        units = utf16_units(value.decode(errors="replace"))
         if units > self._value_units_max:
             raise InvalidMessage(f"a header value of {units:,} characters; the limit is {self._value_units_max:,}")
 

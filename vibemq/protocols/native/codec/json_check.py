@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
+from vibemq.model.steps import Steps
 from vibemq.protocols.native.codec.json_parts import (
-    Steps,
     brackets_of,
     is_json_in_parts,
     is_shallow,

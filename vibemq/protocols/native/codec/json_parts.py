@@ -4,13 +4,10 @@ The brackets that are open at a cut say how. `[1,{"a":2` and `,"b":3}]` are JSON
 `[1,{"a":2,"":0}]` and `[{"":0,"b":3}]` are.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from itertools import accumulate
-from typing import TypeVar
 
-T = TypeVar("T")
-Steps = Generator[None, None, T]
-"""Yields behind each step, which takes about a millisecond."""
+from vibemq.model.steps import Steps
 
 PART_BYTES = 2_048
 """So few objects that they are gone again before the collector of garbage has begun to look at them."""

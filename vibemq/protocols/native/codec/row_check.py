@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from vibemq.errors import InvalidMessage
 from vibemq.model.rows import Rows
+from vibemq.model.steps import Steps
 from vibemq.protocols.native.codec.headers import NO_HEADERS, HeaderReader
-from vibemq.protocols.native.codec.json_parts import Steps
 
 _FRAMING = 6
 """Bytes of a row that are neither id, payload nor headers."""

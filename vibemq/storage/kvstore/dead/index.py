@@ -5,13 +5,14 @@ letters (table `d`), so what is damaged is counted again when a letter comes or 
 makes the whole anew. A letter keeps the group that it was given, also when the group of its own error gets room later.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.dead.fingerprint import OTHER, fingerprint, sample_of
 from vibemq.model.dead.groups import GROUPS_MAX, GroupKey, LetterStretch
+from vibemq.model.steps import Steps, at_once
 from vibemq.model.stored import StoredState
 from vibemq.storage.kvstore import keys, values
 from vibemq.storage.kvstore.encoding import GARBAGE, U64_MAX, seal, unpacked, unseal
@@ -110,16 +111,10 @@ def load_order(kv: KV) -> LetterOrder | None:
 
 def queue_of(kv: KV, dead_id: int) -> int | None:
     """The queue in whose index the letter stands: for letters that do not say so themselves any more."""
-    search = search_queue(kv, dead_id)
-    while True:
-        try:
-            next(search)
-        except StopIteration as found:
-            queue_id: int | None = found.value
-            return queue_id
+    return at_once(search_queue(kv, dead_id))
 
 
-def search_queue(kv: KV, dead_id: int) -> Generator[None, None, int | None]:
+def search_queue(kv: KV, dead_id: int) -> Steps[int | None]:
     """The same with a step for each queue, between which the store may change."""
     queue_id = 0
     while True:

@@ -137,7 +137,7 @@ class CheckpointDriver:
         if not self.turn.acquire(blocking=False):
             return  # a backup is under way, and does the same while it waits
         try:
-            self._try_to_have_a_process()
+            self._try_to_run()
             self._hear(self._link.answers())
             self._check_silence()
             # Before it is ready nobody knows what it lacks: one that was killed may have committed its last order.
@@ -244,14 +244,14 @@ class CheckpointDriver:
         self._link.stop()
         self._forget_orders()
 
-    def _see_to_the_process(self) -> None:
+    def _ensure_running(self) -> None:
         if self._link.ensure_running():
             self._forget_orders()
 
-    def _try_to_have_a_process(self) -> None:
+    def _try_to_run(self) -> None:
         """What the system has none for now, it may have later. Nothing is lost: the journal keeps everything."""
         try:
-            self._see_to_the_process()
+            self._ensure_running()
         except OSError as error:
             logger.error("the checkpointer cannot be started, which is tried again and again: %s", error)
 
@@ -397,7 +397,7 @@ class CheckpointDriver:
                 raise StorageError(f"the checkpointer needs more than {timeout_s:.0f} s{complaint}")
             if order and self._full_failures >= FULL_FAILURES_MAX:
                 raise StorageFull(f"no checkpoint for lack of space: {self._link.last_error}")
-            self._see_to_the_process()
+            self._ensure_running()
             if order and self._ready and not self._ordered_lsn and not self._compacting:
                 self._order()
             self._hear(self._link.wait_answer(WAIT_STEP_S))

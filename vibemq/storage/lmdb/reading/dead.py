@@ -1,7 +1,7 @@
 """The broker's view of dead letters: those in LMDB, changed by what the journal has and LMDB has not yet."""
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 
@@ -9,6 +9,7 @@ import lmdb
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted, GroupKey, LetterStretch
+from vibemq.model.steps import Steps
 from vibemq.model.stored import DamagedLetter
 from vibemq.storage.kvstore.dead.index import dead_at_of, group_ids, indexed, search_queue, stored_lsn
 from vibemq.storage.kvstore.dead_letters import NotReady, StoredDead
@@ -191,7 +192,7 @@ class GoneLetters:
         self._firsts: dict[GroupKey, int] = {}
         self._lasts: dict[GroupKey, int] = {}
         """What is stored of a group below the one id, and above the other, is gone."""
-        self._search: tuple[int, Generator[None, None, int | None]] | None = None
+        self._search: tuple[int, Steps[int | None]] | None = None
         """The letter whose queue is being looked for."""
         self._lsn = -1
         self._steps = 0
@@ -232,7 +233,7 @@ class GoneLetters:
                 self._search = dead_id, search_queue(kv, dead_id)
         return not self._waiting and self._search is None
 
-    def _search_on(self, kv: SnapshotKV, dead_id: int, search: Generator[None, None, int | None]) -> None:
+    def _search_on(self, kv: SnapshotKV, dead_id: int, search: Steps[int | None]) -> None:
         """In one queue more. A letter that stands in none does not come to stand in one later: it was stored."""
         try:
             next(search)

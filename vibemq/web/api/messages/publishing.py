@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from vibemq.errors import InvalidMessage, InvalidPayload, MessageTooLarge, VibeMQError
+from vibemq.model.arguments import utf16_units
 from vibemq.model.effects import Published
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import PRIORITY_MAX, Priority
 from vibemq.model.quantities import instant_ms
-from vibemq.model.rows import LARGE_ROW_BYTES, Rows, pack_row
+from vibemq.model.rows import HEADER_VALUE_UNITS_MAX, HEADERS_MAX, LARGE_ROW_BYTES, Rows, pack_row
 from vibemq.web.api.guardrails.json_shapes import LISTS_MARKS_MAX, check_shape
 from vibemq.web.api.messages.leases import PrincipalKey
 
@@ -32,8 +33,6 @@ LOOKED_AT_BYTES = 16_384
 TEXTS_MAX = 256
 BETWEEN_BYTES_MAX = 4_096
 """Texts of a message, names of fields and headers included, and bytes outside of them."""
-HEADERS_MAX = 50
-HEADER_VALUE_UNITS_MAX = 4_096
 TEXT_BYTES_MAX = 65_535
 """Of an id, and of the name of a header."""
 NUMBER_MAX = (1 << 63) - 1
@@ -415,7 +414,7 @@ def _headers(fields: Mapping[str, Any]) -> dict[str, str]:
         if len(_encoded(name, "headers")) > TEXT_BYTES_MAX:
             raise InvalidPayload(f"the name of a header has more than {TEXT_BYTES_MAX:,} bytes", "headers")
         _encoded(value, "headers")
-        if len(value) + sum(character > "\uffff" for character in value) > HEADER_VALUE_UNITS_MAX:
+        if utf16_units(value) > HEADER_VALUE_UNITS_MAX:
             raise InvalidPayload(f"header {name[:40]!r} has more than {HEADER_VALUE_UNITS_MAX:,} characters", "headers")
         headers[name] = value
     content_type = _text(fields, "content_type", HEADER_VALUE_UNITS_MAX)

@@ -291,9 +291,7 @@ class HttpPeerSession(OptionalVerbs):
         for piece in slices:
             if fetch is None:
                 # The queue is gone, or the subscription was taken away: so are these.
-                last = piece.first_sequence + piece.rows.count - 1
-                runs = [(piece.first_sequence, last)]
-                self._say(Settle(self.number, None, deliver.consumer, Settlement.RELEASE, runs))
+                self._say(Settle(self.number, None, deliver.consumer, Settlement.RELEASE, [piece.run]))
                 continue
             fetch.messages += [
                 FetchedMessage(sequence, piece.published_at, row, acquired.get(sequence, 1), failed.get(sequence, 0))

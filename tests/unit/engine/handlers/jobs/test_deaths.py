@@ -8,7 +8,7 @@ from tests.simulation.engine_driver import rows_of
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
 from vibemq.engine.handlers.jobs.starting import FINISHED_MAX
 from vibemq.engine.jobs.job_table import RUNNING_MAX
-from vibemq.engine.pacing import STEP_UNITS, at_once
+from vibemq.engine.pacing import STEP_UNITS
 from vibemq.errors import JobStateConflict
 from vibemq.model.commands import (
     ChangeJob,
@@ -26,6 +26,7 @@ from vibemq.model.commands import (
 from vibemq.model.jobs.job import ACKNOWLEDGED, JobState
 from vibemq.model.jobs.job_records import MADE_RUNS_MAX
 from vibemq.model.options import DeliveryMode, Durability, Retention
+from vibemq.model.steps import at_once
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibemq.errors import InvalidMessage
+from vibemq.model.steps import at_once
 from vibemq.protocols.eventmesh.messages import json_scan
-from vibemq.protocols.eventmesh.messages.json_scan import JsonScan, finished, list_items
+from vibemq.protocols.eventmesh.messages.json_scan import JsonScan, list_items
 
 JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.text(max_size=20),
@@ -23,16 +24,16 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=60), st.integers(20, 40))
-def test_a_text_may_be_cut_anywhere(pieces: list[str], at_once: int) -> None:
+def test_a_text_may_be_cut_anywhere(pieces: list[str], most: int) -> None:
     raw = f'"{"".join(pieces)}"'.encode()
-    with patch.object(json_scan, "TEXT_AT_ONCE", at_once):
-        assert finished(JsonScan(raw, "it").text(0, len(raw))) == orjson.loads(raw)
+    with patch.object(json_scan, "TEXT_AT_ONCE", most):
+        assert at_once(JsonScan(raw, "it").text(0, len(raw))) == orjson.loads(raw)
 
 
 @given(st.lists(PIECES, max_size=60), st.text(max_size=9))
 def test_a_text_ends_where_it_ends(pieces: list[str], behind: str) -> None:
     raw = f'"{"".join(pieces)}"'.encode()
-    assert finished(JsonScan(raw + behind.encode(), "it").value_end(0)) == len(raw)
+    assert at_once(JsonScan(raw + behind.encode(), "it").value_end(0)) == len(raw)
 
 
 @given(st.lists(JSON, max_size=8), st.sampled_from([None, orjson.OPT_INDENT_2]))

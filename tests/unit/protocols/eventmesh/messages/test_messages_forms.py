@@ -2,6 +2,7 @@
 
 import base64
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,15 @@ def test_limits_of_a_message() -> None:
         read_message('{"topic":"a b"}').check(**limits)
     with pytest.raises(InvalidMessage):
         read_message(json.dumps({"topic": "a", "properties": {"k": "x" * 70_000}})).row("fresh")
+
+
+@pytest.mark.parametrize(
+    ("properties", "fit"), [({"a": "😀" * 10}, True), ({"a": "😀" * 11}, False), ({"x" * 21: "a"}, False)]
+)
+def test_properties_are_as_long_as_native_clients_count_them(properties: dict[str, str], fit: bool) -> None:
+    message = read_message(json.dumps({"topic": "a", "properties": properties}))
+    with nullcontext() if fit else pytest.raises(InvalidMessage, match="at most 20 are allowed"):
+        message.check(headers_max=5, header_value_units_max=20)
 
 
 def test_a_row_of_another_protocol() -> None:

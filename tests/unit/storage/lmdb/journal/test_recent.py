@@ -11,7 +11,6 @@ from vibemq.errors import StorageDamaged
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
-from vibemq.storage.kvstore.blocks import last_of
 from vibemq.storage.lmdb.journal.journal import Journal, JournalPosition
 from vibemq.storage.lmdb.journal.read_back.loaded import LOADED_BYTES_MAX
 from vibemq.storage.lmdb.journal.recent import LeftOnly
@@ -180,4 +179,4 @@ def test_damage_to_a_moved_stage_is_told_by_the_numbers_in_its_queue(
         piece = read_piece(provider, 1, [(2, 20)], 1 << 20)
         assert piece.damaged == [(9, 15)]
         assert piece.count == 7
-        assert last_of(piece.slices[-1]) == 8
+        assert piece.slices[-1].last_sequence == 8

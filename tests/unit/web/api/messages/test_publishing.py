@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vibemq.engine.pacing import at_once
 from vibemq.errors import InvalidPayload, VibeMQError
 from vibemq.model.effects import Published
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import RowView
+from vibemq.model.steps import at_once
 from vibemq.web.api.messages import publishing
 from vibemq.web.api.messages.publishing import (
     LOOKED_AT_BYTES,

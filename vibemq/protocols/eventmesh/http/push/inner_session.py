@@ -228,7 +228,7 @@ class InnerSession(OptionalVerbs):
         if found is not None:
             found[0](deliver, slices)
             return
-        runs = [(piece.first_sequence, piece.first_sequence + piece.rows.count - 1) for piece in slices]
+        runs = [piece.run for piece in slices]
         self.ask(Settle(self.number, None, deliver.consumer, Settlement.RELEASE, runs))
 
     @property

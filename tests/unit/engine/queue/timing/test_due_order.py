@@ -5,7 +5,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vibemq.model.due_order import Entry, SameDue, Stretch, neighbours
+from vibemq.engine.queue.timing.due_order import Entry, SameDue, Stretch, neighbours
 
 NUMBERS = st.one_of(st.integers(1, 40), st.integers(1, 1 << 62))
 ENTRIES = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=40, unique=True)
