@@ -6,6 +6,7 @@ import pytest
 
 import vibemq
 from tests.crash.ledger import BrokerProcess
+from vibemq.integrations.pytest.clock import BrokerClock
 
 
 def test_failures_are_counted_and_releases_are_not(vibemq_client: vibemq.sync.Client, vibemq_queue: str) -> None:
@@ -21,6 +22,26 @@ def test_failures_are_counted_and_releases_are_not(vibemq_client: vibemq.sync.Cl
         else:
             getattr(messages["a"], verb)()
     assert seen == [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2)]
+
+
+@pytest.mark.vibemq(retry_base_ms=1, retry_max_ms=1)
+def test_the_handle_of_an_earlier_hand_out_is_lost(
+    vibemq_client: vibemq.sync.Client, vibemq_queue: str, vibemq_clock: BrokerClock
+) -> None:
+    """Its connection goes on, and the same consumer has the message again."""
+    vibemq_client.publish(vibemq_queue, "a")
+    with vibemq_client.subscribe(vibemq_queue, ack_timeout=600) as messages:
+        first = next(iter(messages))
+        assert not first.lost
+        vibemq_clock.advance(minutes=10)
+        again = next(iter(messages))
+        assert (again.attempt, again.failures) == (2, 1)
+        assert (first.lost, first.stale, again.lost) == (True, False, False)
+        again.ack()
+        vibemq_client.ping()
+    info = vibemq_client.queue_info(vibemq_queue)
+    assert info is not None
+    assert (info.ready, info.in_flight) == (0, 0)
 
 
 @pytest.mark.slow

@@ -15,7 +15,15 @@ import vibemq
 from tests.names import queue_named_after
 from tests.waiting import until
 from vibemq.client import Outgoing, ReconnectPolicy
-from vibemq.errors import InvalidOptions, NotConnected, PublishRefused, QueueExists, QueueFull, QueueNotFound
+from vibemq.errors import (
+    ConnectionLost,
+    InvalidOptions,
+    NotConnected,
+    PublishRefused,
+    QueueExists,
+    QueueFull,
+    QueueNotFound,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -362,6 +370,45 @@ async def test_killing_the_broker_loses_nothing_and_sticks_nowhere(tmp_path: Pat
     finally:
         home.kill()
     assert sorted(seen) == list(range(total))
+
+
+@pytest.mark.slow
+@pytest.mark.long_where(anyio_backend="trio")
+async def test_a_subscription_that_is_not_restored_sees_twice_only_what_was_in_hand(tmp_path: Path) -> None:
+    """The program learns of the loss before anything is handed out again, and publishes go on meanwhile."""
+    home = Home(tmp_path)
+    home.start()
+    total, kills, in_hand = 200, 3, 5
+    seen: Counter[int] = Counter()
+    try:
+        with anyio.fail_after(60):
+            async with vibemq.connect(home.url, reconnect=QUICK) as mq:
+                changes: list[bool] = []
+                mq.on_connection_change(lambda change: changes.append(change.connected))
+                await mq.create_queue("orders", max_attempts=100, lost_connection="release")
+                await mq.publish_many("orders", range(total - kills))
+                for kill in range(kills):
+                    async with mq.subscribe("orders", prefetch=128, restore=False) as messages:
+                        held = [await anext(messages) for _ in range(in_hand)]
+                        seen.update(message.body for message in held)
+                        await anyio.to_thread.run_sync(home.kill)
+                        await until(lambda: not mq.is_connected)
+                        with pytest.raises(ConnectionLost):
+                            await anext(messages)
+                        assert (changes[-1], all(message.lost for message in held)) == (False, True)
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(mq.publish, "orders", total - 1 - kill)
+                        await anyio.to_thread.run_sync(home.start)
+                async with mq.subscribe("orders", prefetch=128, restore=False) as messages:
+                    async for message in messages:
+                        seen[message.body] += 1
+                        await message.ack()
+                        if len(seen) == total:
+                            break
+    finally:
+        home.kill()
+    assert sorted(seen) == list(range(total))
+    assert sum(seen.values()) == total + kills * in_hand
 
 
 async def test_a_client_that_was_not_entered_says_how_to() -> None:

@@ -300,9 +300,34 @@ def test_multiprocessing(broker: FakeBroker, method: str) -> None:
         assert mq.publish("orders", 9).sequence == 10
 
 
-def test_children_that_are_killed_are_no_concern_of_the_parent(broker: FakeBroker) -> None:
+def _die(queue: str) -> None:
+    _shared.publish(queue, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_pool_whose_children_are_killed_goes_on(broker: FakeBroker) -> None:
+    """The pool forks others in their places."""
+    global _shared
     with vibemq.sync.connect(address(broker)) as mq:
-        for number in range(1, 21):
+        mq.publish("orders", 0)
+        _shared = mq
+        try:
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                for killed in range(1, 6):
+                    pool.apply_async(_die, ("deaths",))
+                    wait_until(lambda killed=killed: broker.unsettled("deaths") == killed)
+                    work = [(address(broker), number) for number in range(4)]
+                    pool.starmap_async(_publish_elsewhere, work, chunksize=1).get(WAIT_S)
+        finally:
+            _shared = None
+        assert mq.publish("orders", 1).sequence == 22
+        assert mq.reconnects == 0
+
+
+@pytest.mark.parametrize("children", [20, pytest.param(1_000, marks=pytest.mark.long)])
+def test_children_that_are_killed_are_no_concern_of_the_parent(broker: FakeBroker, children: int) -> None:
+    with vibemq.sync.connect(address(broker)) as mq:
+        for number in range(1, children + 1):
             child = os.fork()
             if not child:
                 mq.publish("deaths", number)
@@ -310,7 +335,7 @@ def test_children_that_are_killed_are_no_concern_of_the_parent(broker: FakeBroke
             assert exit_code_of(child) == -signal.SIGKILL
             assert mq.publish("orders", number).sequence == number
         assert mq.reconnects == 0
-        assert len(mq.fetch("deaths", max=100)) == 20
+        assert len(mq.fetch("deaths", max=1_000)) == children
 
 
 def test_a_child_that_ends_like_any_program_says_nothing(broker: FakeBroker, tmp_path: Path) -> None:

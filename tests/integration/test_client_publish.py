@@ -1,5 +1,6 @@
 """Publishing through the client against a broker in memory, on asyncio and trio."""
 
+import pickle
 import ssl
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,11 @@ async def test_partial_refusals_say_which_and_why() -> None:
         assert (report.accepted, report[1].sequence) == (1, 3)
         with pytest.raises(QueueFull):
             report[0]
+        # A worker of a process pool may return it.
+        copied = pickle.loads(pickle.dumps(report))
+        assert (copied[1], copied.accepted, str(copied.refused[0])) == (report[1], 1, str(report.refused[0]))
+        with pytest.raises(QueueFull):
+            copied[0]
 
 
 async def test_a_refusal_of_everything_is_its_own_error() -> None:

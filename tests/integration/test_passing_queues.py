@@ -35,7 +35,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=["lmdb", "sqlite"])
+@pytest.fixture(params=["lmdb", "sqlite", "memory"])
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[TimedBroker]:
     async with TimedBroker(tmp_path / "data", storage=request.param) as broker:
         yield broker
@@ -236,6 +236,26 @@ async def test_a_client_that_connects_again_has_its_queues_again(tmp_path: Path)
                     assert info.options.max_attempts == attempts
                 assert broker.queue_info("forgotten") is None
         await until(lambda: not broker.list_queues())
+
+
+async def test_delayed_messages_go_with_their_queue(broker: TimedBroker) -> None:
+    async with vibemq.connect(broker.url, reconnect=QUICK) as mq:
+        await mq.create_queue("reply", exclusive=True)
+        await mq.create_queue("events", auto_delete=True)
+        await mq.create_queue("results", expires=30)
+        async with mq.subscribe("events"):
+            for queue in ("reply", "events", "results"):
+                await mq.publish_many(queue, range(10), delay=50)
+        for connection in broker._running().connection_table:
+            connection.drop("the test cuts it")
+        await until(lambda: removed(broker) == {"exclusive": 1, "auto_delete": 1} and broker.queue_info("reply"))
+        # A connection that is silent for two minutes of the broker would end.
+        broker.advance(30)
+        await until(lambda: broker.queue_info("results") is None)
+        await mq.publish("reply", "of the new one", delay=30)
+        broker.advance(30)
+        assert [message.body for message in await mq.fetch("reply", max=99, timeout=60)] == ["of the new one"]
+    await until(lambda: not broker.list_queues() and not broker.waits)
 
 
 async def test_a_queue_is_created_anew_with_the_options_that_it_was_given_last(broker: TimedBroker) -> None:

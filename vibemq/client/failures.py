@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 from vibemq import errors
@@ -99,4 +100,5 @@ def error_of(code: str, sentence: str, queue: str = "") -> VibeMQError:
 
 
 def failure_of(code: str, sentence: str, queue: str) -> Failure:
-    return lambda: error_of(code, sentence, queue)
+    """No closure: a report of what was refused crosses process pools."""
+    return partial(error_of, code, sentence, queue)

@@ -41,6 +41,17 @@ def test_the_life_of_a_queue(vibemq: Run, queue: str) -> None:
     assert vibemq("admin", "queue", "rm", queue, "--yes", "--missing-ok")[0] == 0
 
 
+def test_queues_that_go_away(vibemq: Run, queue: str) -> None:
+    create = ("admin", "queue", "create", queue)
+    assert vibemq(*create, "--expires", "2h", "--auto-delete")[1][0]["created"] is True
+    options = info(vibemq, queue)["options"]
+    assert (options["expires_ms"], options["auto_delete"], options["exclusive"]) == (7_200_000, True, False)
+    assert vibemq("admin", "queue", "change", queue, "--no-auto-delete", "--expires", "100ms")[0] == 0
+    wait_until(lambda: vibemq("admin", "queue", "info", queue)[0] == 3)
+    code, _, err = vibemq(*create, "--option", "exclusive=true")
+    assert (code, "with the connection that creates it" in err) == (2, True)
+
+
 def test_tables_for_people(vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     publish(vibemq, queue, 2)
     assert queue in text(capfdbinary, "queue", "ls")

@@ -34,6 +34,7 @@ class Latch:
             self._futures = None
         if self._event is not None:
             self._event.set()
+            self._event = None
 
     async def wait(self) -> None:
         if self._happened:
