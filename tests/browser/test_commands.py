@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -40,8 +41,8 @@ def run(full_broker: ServedBroker, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def lines_of(place: Any) -> dict[str, str]:
-    """The first line of each kind of what *Command* shows in a part of a page."""
-    box = place.locator("details.command").first
+    """The first line of each kind of what *Command* shows in a part of a page; not of *Export first*."""
+    box = place.locator("details.command").filter(has_text=re.compile("^Command")).first
     box.locator("summary").click()
     found: dict[str, str] = {}
     for line in box.locator(".command-line").all():
@@ -240,3 +241,179 @@ def test_the_lines_of_a_search_of_a_connection_and_of_a_narrow_token(
     run(lines_of(dialog)["CLI"])
     [token] = [one for one in admin(full_broker, "token.list", user="shop")["tokens"] if one["label"] == "narrow"]
     assert token["permissions"] == [{"queues": "re*", "actions": ["inspect"]}]
+
+
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
+def test_the_lines_of_a_queue_and_its_messages(
+    full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "queues")
+    dialog = page.get_by_role("dialog")
+    with vibemq.sync.connect(full_broker.url) as mq:
+
+        def options(queue: str) -> Any:
+            info = mq.queue_info(queue)
+            assert info is not None
+            return info.options
+
+        for kind in ("CLI", "curl"):
+            queue = f"-line.{kind}"
+            page.goto(f"{full_broker.console}queues")
+            page.get_by_role("button", name="Create queue", exact=True).click()
+            dialog.get_by_label("Name", exact=True).fill(queue)
+            dialog.get_by_label("max_attempts").fill("7")
+            run(lines_of(dialog)[kind])
+            assert options(queue).max_attempts == 7
+            place = f"{full_broker.console}queue?queue={quote(queue)}"
+            page.goto(f"{place}&tab=options")
+            page.get_by_role("button", name="Change options").click()
+            page.get_by_label("ack_timeout_ms").fill("2m")
+            page.get_by_label("overflow").select_option("drop_oldest")
+            page.get_by_role("button", name="Change 2 options…").click()
+            run(lines_of(dialog)[kind])
+            assert (options(queue).ack_timeout_ms, options(queue).overflow.name) == (120_000, "DROP_OLDEST")
+            page.goto(place)
+            page.get_by_role("button", name="Publish", exact=True).click()
+            dialog.get_by_label("Body", exact=True).fill("it's $(new)")
+            dialog.get_by_role("button", name="Add a header").click()
+            dialog.get_by_label("Name of the header").fill("tenant")
+            dialog.get_by_label("Value of the header").fill("a 'b'")
+            run(lines_of(dialog)[kind])
+            [message] = mq.admin("queue.peek", queue=queue)
+            assert (message["payload"], message["headers"]["tenant"]) == ("it's $(new)", "a 'b'")
+            page.goto(f"{full_broker.console}message?queue={quote(queue)}&sequence=1")
+            page.get_by_role("button", name="Remove…").click()
+            run(lines_of(dialog)[kind])
+            assert mq.admin("queue.peek", queue=queue) == []
+            mq.publish_many(queue, [b"x"] * 3)
+            page.goto(place)
+            page.get_by_role("button", name="Purge messages…").click()
+            run(lines_of(dialog)[kind])
+            assert mq.admin("queue.peek", queue=queue) == []
+            page.reload()
+            page.get_by_role("button", name="Delete queue…").click()
+            run(lines_of(dialog)[kind])
+            assert mq.queue_info(queue) is None
+
+
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
+def test_the_lines_of_a_running_job_and_of_its_file(
+    full_broker: ServedBroker, opened: Opener, run: Callable[[str], str], tmp_path: Path
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "jobs")
+
+    def state(job: str) -> str:
+        return str(admin(full_broker, "job.show", job=job)["state"])
+
+    for kind in ("CLI", "curl"):
+        job = admin(full_broker, "job.start", kind="replay", filter={"queue": "invoices"}, rate=0.1)["job"]
+        for button, word, states in (("Pause", "paused", {"paused"}), ("Go on", "running", {"running", "waiting"})):
+            page.goto(f"{full_broker.console}job?id={job}")
+            page.get_by_role("button", name=button, exact=True).wait_for()
+            page.locator("details.command summary").last.click()
+            verb = "job pause" if word == "paused" else "job resume"
+            [line] = [
+                text
+                for text in page.locator(".command-line code").all_inner_texts()
+                if (verb in text if kind == "CLI" else f'"{word}"' in text)
+            ]
+            run(line)
+            assert state(job) in states
+        page.get_by_role("button", name="Cancel…").click()
+        run(lines_of(page.get_by_role("dialog"))[kind])
+        assert state(job) == "cancelled"
+        job = admin(full_broker, "job.start", kind="export_dead", filter={"queue": "webhooks"})["job"]
+        page.goto(f"{full_broker.console}job?id={job}")
+        page.get_by_role("link", name="Download the file").wait_for()
+        page.locator("details.command summary").last.click()
+        [line] = [
+            text
+            for text in page.locator(".command-line code").all_inner_texts()
+            if ("job result" in text if kind == "CLI" else text.endswith("/result"))
+        ]
+        told = run(f"cd {tmp_path} && {line}")
+        text = (tmp_path / "letters.ndjson").read_text() if kind == "CLI" else told
+        assert json.loads(text.splitlines()[-1])["count"] == dead_in(full_broker, "webhooks")
+        page.get_by_role("button", name="Delete the file…").click()
+        run(lines_of(page.get_by_role("dialog"))[kind])
+        assert not admin(full_broker, "job.show", job=job)["has_result"]
+
+
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
+def test_the_lines_of_limits_quarantines_and_the_end_of_a_cursor(
+    full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "cursors")
+    dialog = page.get_by_role("dialog")
+
+    def found(group: str) -> list[dict[str, Any]]:
+        rows = admin(full_broker, "cursor.list", queue="clicks", group=group, limit=9)["cursors"]
+        return [dict(row) for row in rows]
+
+    for kind in ("CLI", "curl"):
+        group = f"line's {kind}"
+        admin(full_broker, "group.join", queue="clicks", group=group, start="earliest")
+        page.goto(f"{full_broker.console}cursors?group={quote(group)}")
+        page.get_by_role("button", name=group).click()
+        page.get_by_role("button", name="Change limits…").click()
+        dialog.get_by_label("Expires when its oldest message is older than").fill("7d")
+        dialog.get_by_label("Expires when it is further behind than").fill("10GiB")
+        run(lines_of(dialog)[kind])
+        [row] = found(group)
+        assert (row["max_lag_ms"], row["max_lag_bytes"]) == (604_800_000, 10 << 30)
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Quarantine messages…").click()
+        dialog.get_by_label("Sequences").fill("17, 20-25")
+        run(lines_of(dialog)[kind])
+        assert found(group)[0]["quarantined"] == 7
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Delete the cursor…").click()
+        run(lines_of(dialog)[kind])
+        assert found(group) == []
+
+
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
+def test_the_lines_of_the_end_of_users_and_tokens(
+    full_broker: ServedBroker, opened: Opener, run: Callable[[str], str]
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "access")
+    dialog = page.get_by_role("dialog")
+    for kind in ("CLI", "curl"):
+        user = f"line-{kind.lower()}"
+        admin(full_broker, "user.add", user=user, password="a long pass phrase")
+        admin(full_broker, "token.create", user=user, label="to be revoked")
+        for button, is_superuser in (("Make a superuser…", True), ("Make an ordinary user…", False)):
+            page.goto(f"{full_broker.console}access?tab=users&user={user}")
+            page.get_by_role("button", name=button).click()
+            run(lines_of(dialog)[kind])
+            assert admin(full_broker, "user.show", user=user)["superuser"] is is_superuser
+        page.reload()
+        page.get_by_role("button", name="Revoke…").click()
+        run(lines_of(dialog)[kind])
+        assert admin(full_broker, "token.list", user=user)["tokens"] == []
+        page.reload()
+        page.get_by_role("button", name="Remove the user…").click()
+        run(lines_of(dialog)[kind])
+        assert user not in {one["user"] for one in admin(full_broker, "user.list", limit=99)["users"]}
+
+
+@pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")
+def test_the_lines_of_a_backup_and_of_a_reload(
+    full_broker: ServedBroker, opened: Opener, run: Callable[[str], str], tmp_path: Path
+) -> None:
+    page = opened(full_broker.origin)
+    enter(page, full_broker, "broker")
+    for kind in ("CLI", "curl"):
+        page.goto(f"{full_broker.console}broker")
+        page.get_by_role("button", name=re.compile("^Reload")).click()
+        assert "urn:vibemq:error" not in run(lines_of(page.get_by_role("dialog"))[kind])
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name=re.compile("^Back up")).click()
+        target = tmp_path / f"it's {kind}"
+        page.get_by_label(re.compile("^New or empty folder")).fill(str(target))
+        run(lines_of(page.get_by_role("dialog"))[kind])
+        assert any(target.iterdir())

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+import vibemq.sync
 from tests.browser.brokers import ServedBroker
-from tests.browser.test_incident import enter
+from tests.browser.test_incident import admin, enter
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -65,51 +66,77 @@ def test_a_filter_takes_all_that_was_typed_however_fast(
     assert page.locator("[data-filter]").input_value() == "eu"
 
 
-DIALOGS = {
-    "dead-letters?queue=orders.eu": "^Replay all",
-    "dead-letters?queue=orders.eu&reason=max_attempts": "^Purge all",
-    "letter?id=1": "^Edit and replay",
-    "access?tab=users&user=ann": "^Allow something",
-    "access?tab=users": "^Add a user",
-    "broker": "^Back up",
-}
+FIRST = [
+    ("dead-letters?queue=orders.eu", "^Replay all"),
+    ("dead-letters?queue=orders.eu&reason=max_attempts", "^Purge all"),
+    ("letter?id=1", "^Edit and replay"),
+    ("access?tab=users&user=ann", "^Allow something"),
+    ("access?tab=users", "^Add a user"),
+    ("broker", "^Back up"),
+]
+CURSOR = "cursors?at=clicks%0Aspark-archive"
+OTHERS = [
+    *(("letter?id=1", button) for button in ("^Replay this letter", "^Purge this letter")),
+    *((CURSOR, button) for button in ("^Seek", "^Change limits", "^Quarantine", "^Delete the cursor")),
+    *(("access?tab=users&user=ann", button) for button in ("^Change the password", "^Make a superuser", "^Remove the")),
+    *(("access?tab=users&user=ann", button) for button in ("^Make a token", "^Take away", "^Revoke")),
+    *(("queue?queue=stock", button) for button in ("^Publish$", "^Purge messages", "^Delete queue")),
+    *(("message?queue=stock&sequence=60", button) for button in ("^Publish one like it", "^Remove")),
+    *(("broker", button) for button in ("^Reload", "^Keys and help")),
+    ("queues", "^Create queue$"),
+    ("connections", "^Close…"),
+    ("job?id={job}", "^Run the same again"),
+]
 
 
 @pytest.mark.parametrize(
-    ("size", "theme"),
+    ("size", "theme", "dialogs"),
     [
-        ("small", "light"),
-        *(pytest.param(*form, marks=pytest.mark.long) for form in (("large", "dark"), ("medium", "light"))),
+        pytest.param("small", "light", FIRST, id="small-light-first"),
+        *(
+            pytest.param(size, theme, [*FIRST, *OTHERS], marks=pytest.mark.long, id=f"{size}-{theme}")
+            for size in ("small", "medium", "large")
+            for theme in ("light", "dark")
+        ),
     ],
 )
-def test_dialogs_are_accessible_and_fit(full_broker: ServedBroker, opened: Opener, size: str, theme: str) -> None:
+def test_dialogs_are_accessible_and_fit(
+    full_broker: ServedBroker, opened: Opener, size: str, theme: str, dialogs: list[tuple[str, str]]
+) -> None:
     page = opened(full_broker.origin, size=size, theme=theme)
     enter(page, full_broker, "access")
+    job = admin(full_broker, "job.start", kind="replay", filter={"queue": "clicks"}, key="of dialogs")["job"]
     found = []
-    for place, button in DIALOGS.items():
-        page.goto(f"{full_broker.console}{place}")
-        page.get_by_role("button", name=re.compile(button)).click()
-        page.get_by_role("dialog").wait_for()
-        page.get_by_text("Looking what would happen").wait_for(state="hidden")
-        page.evaluate(AXE.read_text())
-        result = page.evaluate("() => axe.run('dialog', { resultTypes: ['violations'] })")
-        found += [
-            f"{place}: {violation['id']}: {violation['nodes'][0]['html'][:200]}"
-            for violation in result["violations"]
-            if violation["impact"] in ("serious", "critical")
-        ]
-        box = page.get_by_role("dialog").bounding_box()
-        width = page.viewport_size["width"]
-        if box["x"] < 0 or box["x"] + box["width"] > width:
-            found.append(f"{place}: the dialog does not fit")
-        inside = page.evaluate(
-            "() => { const box = document.querySelector('dialog .inside'); return box.scrollWidth - box.clientWidth }"
-        )
-        found += page.evaluate(
-            "() => [...document.querySelectorAll('dialog .inside > *')]"
-            ".filter((part) => part.scrollHeight > part.offsetHeight + 1)"
-            ".map((part) => `${part.className} overlaps what is below it`)"
-        )
-        if inside > 0:
-            found.append(f"{place}: the dialog scrolls sideways by {inside}")
+    with vibemq.sync.connect(full_broker.url, name="to be closed"):
+        for place, button in dialogs:
+            page.goto(f"{full_broker.console}{place.format(job=job)}")
+            page.get_by_role("button", name=re.compile(button)).first.click()
+            page.get_by_role("dialog").wait_for()
+            page.get_by_text("Looking what would happen").wait_for(state="hidden")
+            found += [f"{place}, {button}: {trouble}" for trouble in troubles(page)]
     assert not found
+
+
+def troubles(page: Any) -> list[str]:
+    """With the dialog that is open."""
+    page.evaluate(AXE.read_text())
+    result = page.evaluate("() => axe.run('dialog', { resultTypes: ['violations'] })")
+    found = [
+        f"{violation['id']}: {violation['nodes'][0]['html'][:200]}"
+        for violation in result["violations"]
+        if violation["impact"] in ("serious", "critical")
+    ]
+    box = page.get_by_role("dialog").bounding_box()
+    if box["x"] < 0 or box["x"] + box["width"] > page.viewport_size["width"]:
+        found.append("the dialog does not fit")
+    inside = page.evaluate(
+        "() => { const box = document.querySelector('dialog .inside'); return box.scrollWidth - box.clientWidth }"
+    )
+    if inside > 0:
+        found.append(f"the dialog scrolls sideways by {inside}")
+    overlapping: list[str] = page.evaluate(
+        "() => [...document.querySelectorAll('dialog .inside > *')]"
+        ".filter((part) => part.scrollHeight > part.offsetHeight + 1)"
+        ".map((part) => `${part.className} overlaps what is below it`)"
+    )
+    return found + overlapping

@@ -39,6 +39,7 @@ HTTP_ROWS: dict[str, Row] = {
         "integration/test_figures.py::test_the_history_goes_on_after_a_restart_and_nobody_sees_that_of_others",
         "integration/test_dead_letter_index.py::test_a_limited_user_sees_the_letters_of_the_queues_that_it_may_inspect",
         "integration/test_http_arguments.py::test_definitions_are_those_of_queues_that_may_be_inspected",
+        JOB_RIGHTS + "test_a_job_is_shown_to_those_who_may_look_into_every_queue_that_it_names",
         "browser/test_incident.py::test_somebody_with_rights_on_some_queues_sees_the_letters_of_these_alone",
     ),
     "H3": _row(
@@ -103,7 +104,7 @@ HTTP_ROWS: dict[str, Row] = {
     "H12": _row(
         "Hostile texts are text on every page and in every dialog.",
         PAGES + "test_hostile_texts_are_text_and_every_page_is_accessible_and_fits",
-        "browser/test_dialogs.py::test_dialogs_are_accessible_and_fit",
+        PAGES + "test_hostile_texts_are_text_in_dialogs",
     ),
     "H13": _row(
         "No text becomes markup, and every page has the strictest policy.",
@@ -142,6 +143,8 @@ HTTP_ROWS: dict[str, Row] = {
     "H20": _row(
         "Odd JSON is refused in words.",
         HTTP + "test_odd_bodies_are_refused",
+        HTTP + "test_odd_values_are_refused_wherever_they_may_stand",
+        HTTP + "test_what_is_published_comes_back_digit_for_digit",
         HTTP + "test_a_body_is_bounded",
         GUARDS + "test_bodies_are_small_and_have_few_values",
         GUARDRAILS + "test_json_shapes.py::test_many_values_are_refused_before_they_are_read",
@@ -181,6 +184,7 @@ HTTP_ROWS: dict[str, Row] = {
         DOORS + "test_who_came_in_and_what_changed_by_every_door",
         DOORS + "test_a_file_that_cannot_be_written_alarms_and_strict_refuses_what_frees_no_space",
         HTTP + "test_every_change_leaves_one_line",
+        HTTP + "test_the_line_of_an_edit_has_the_hashes_of_both_bodies_and_nothing_of_them",
     ),
     "H27": _row(
         "Ambiguous, too long and too slow requests end their connection and harm nobody.",
@@ -208,6 +212,8 @@ HTTP_ROWS: dict[str, Row] = {
     "H30": _row(
         "Hidden bodies are in no answer, stream, export or search.",
         HTTP + "test_hidden_bodies_are_in_no_answer",
+        HTTP + "test_a_dry_run_does_not_tell_whether_a_hidden_body_was_guessed",
+        "browser/test_hidden_bodies.py::test_what_is_hidden_is_not_said_to_be_empty_or_too_large",
         STREAMS + "test_what_is_in_messages_can_be_hidden",
         GUARDS + "test_what_is_hidden_cannot_be_searched_for",
         "integration/test_job_exports.py::test_http_gives_the_file_to_those_who_may_see_bodies",
