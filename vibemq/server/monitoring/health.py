@@ -48,7 +48,7 @@ class Report:
         self.snapshots = Snapshots(monotonic=monotonic)
         self._choice = SeriesChoice(series_max)
         self._wall = wall
-        self._now = lambda: int(1000 * wall())
+        self._now: Callable[[], int] = lambda: int(1000 * wall())
         self._running = running
         self._started_at = running()
         self._page: tuple[Snapshot, bytes] | None = None
