@@ -376,6 +376,23 @@ async def test_one_broker_owns_a_directory(tmp_path: Path) -> None:
                 raise AssertionError("a second broker got in")
 
 
+@pytest.mark.parametrize("storage", ["lmdb", "sqlite"])
+async def test_the_data_directory_stays_where_it_was_when_the_program_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    async with Broker("data", storage=storage) as broker, vibemq.connect(broker.url) as mq:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        await broker._running().housekeeping.round()
+        await mq.publish("q", 1)
+        assert not broker.status.failed
+        # It writes a copy, by its own process, of what is in the data directory.
+        await mq.admin("storage.backup", target=str(tmp_path / "backup"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "data", "elsewhere"]
+
+
 async def test_a_port_that_is_taken_is_one_clear_sentence(tmp_path: Path) -> None:
     async with Broker(tmp_path / "a", storage="sqlite") as first:
         with pytest.raises(ConfigInvalid, match=f"cannot listen on 127.0.0.1:{first.port}"):

@@ -158,6 +158,9 @@ class _NoLock:
     def acquire(self, *, wait_s: float = 0.0) -> None:
         pass
 
+    def require_name(self) -> None:
+        pass
+
     def release(self) -> None:
         pass
 

@@ -155,7 +155,9 @@ def tell(error: BaseException, *, json: bool, stream: TextIO) -> None:
     if json:
         import orjson  # Help and usage errors do without.
 
-        line = orjson.dumps({"error": {"code": name, "message": sentence}, "exit_code": int(code)}).decode()
+        # The name of a file may be no UTF-8.
+        message = sentence.encode(errors="backslashreplace").decode()
+        line = orjson.dumps({"error": {"code": name, "message": message}, "exit_code": int(code)}).decode()
     else:
         line = f"error {name}: {plain(sentence)}"
     print(line, file=stream, flush=True)

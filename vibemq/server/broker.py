@@ -291,7 +291,8 @@ class Broker:
         settings = self.settings
         self._listeners.begin(settings, tasks)
         self._parts = await assemble(
-            settings,
+            # A program may change its working directory, and would take the data directory with it.
+            settings.model_copy(update={"data_dir": settings.data_dir.absolute()}),
             self.report,
             tasks,
             self._fatal,

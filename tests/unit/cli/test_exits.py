@@ -80,6 +80,11 @@ def test_an_error_is_one_object_with_json() -> None:
     assert told_object == {"error": {"code": "NO", "message": "no"}, "exit_code": 1}
 
 
+def test_an_error_about_a_file_whose_name_is_no_utf_8_is_one_object_too() -> None:
+    told_object = json.loads(told(NotFound("there is no /x/\udcff"), as_json=True))
+    assert told_object["error"]["message"] == r"there is no /x/\udcff"
+
+
 def test_a_code_that_only_the_broker_knows_is_passed_on() -> None:
     assert told(errors.ServerError("new", wire_code="NEW_CODE"), as_json=False) == "error NEW_CODE: new\n"
 

@@ -196,6 +196,15 @@ def test_a_second_broker_is_refused_with_the_first_ones_pid(provider: LmdbProvid
         LmdbProvider(tmp_path / "data", SMALL).open()
 
 
+def test_housekeeping_finds_that_the_directory_was_moved_away(provider: LmdbProvider, tmp_path: Path) -> None:
+    provider.maintain()
+    (tmp_path / "data").rename(tmp_path / "aside")
+    (tmp_path / "data").mkdir()
+    with pytest.raises(StorageFailed, match=r"moved, replaced or deleted"):
+        provider.maintain()
+    provider.abandon()
+
+
 def test_a_start_that_fails_late_leaves_nothing_open_and_the_next_one_serves(
     provider: LmdbProvider, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -276,6 +277,27 @@ def test_any_other_error_is_final(storage: SqliteStorage) -> None:
     for verb in (storage.sync, storage.maintain, storage.stats, lambda: storage.append([])):
         with pytest.raises(StorageFailed):
             verb()
+
+
+def test_nothing_is_confirmed_once_the_directory_was_moved_away(storage: SqliteStorage, data_dir: Path) -> None:
+    storage.append(queue())
+    storage.maintain()
+    data_dir.rename(data_dir.with_name("aside"))
+    data_dir.mkdir()
+    for verb in (storage.maintain, storage.sync, partial(storage.append, [added(1, 3)])):
+        with pytest.raises(StorageFailed, match="moved, replaced or deleted"):
+            verb()
+
+
+def test_a_database_that_another_program_keeps_locked_is_told(storage: SqliteStorage, data_dir: Path) -> None:
+    storage.append(queue())
+    assert storage._connection is not None
+    storage._connection.execute("PRAGMA busy_timeout = 0")
+    with closing(sqlite3.connect(data_dir / DATABASE, isolation_level=None)) as shell:
+        shell.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageFailed, match=rf"another program keeps .*fuser {data_dir / DATABASE}. names it"):
+            storage.append([added(1, 3)])
+        shell.execute("ROLLBACK")
 
 
 def refuse_to_flush(_file: int) -> None:

@@ -415,6 +415,7 @@ class LmdbProvider:
     def maintain(self) -> None:
         """One round of housekeeping. Blocking, at most for a zero-filled segment; never for a checkpoint."""
         self._store.require_open()
+        self._owner.require_name()
         self._upkeep.maintain()
 
     def checkpoint(self) -> None:
@@ -505,5 +506,6 @@ class LmdbProvider:
                 if between is not None:
                     between()
             finally:
-                self._store.env = open_reader(self._layout.store)
+                with translated(self._store.where):
+                    self._store.env = open_reader(self._layout.store)
                 self._dead.kv = SnapshotKV(self._store.env, self._store.where)

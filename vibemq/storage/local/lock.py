@@ -6,7 +6,8 @@
 An owner holds the lock exclusively; what only reads the directory shares it with others that only read, and is not
 named. The lock alone decides; the owner file only explains, and a process that was killed leaves it behind. flock works
 between containers that share a volume, where process ids mean nothing. A lock is of a file and not of its name, and a
-restore replaces the directory: whoever gets the lock makes sure that the file still has its name.
+restore replaces the directory: whoever gets the lock makes sure that the file still has its name. An owner looks again
+now and then, because nobody is kept from moving or deleting what is open.
 """
 
 import errno
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vibemq.errors import StorageLocked
+from vibemq.errors import StorageFailed, StorageLocked
 from vibemq.storage.local.fill import refuse_unfinished
 from vibemq.storage.local.modes import private_file
 from vibemq.storage.local.names import has_name
@@ -104,6 +105,19 @@ class DirectoryLock:
                     return
                 self._made = True
         self._file = file
+
+    def require_name(self) -> None:
+        """Of an owner, now and then: it would write, and confirm, what no later owner finds.
+
+        Raises:
+            StorageFailed: another file, or none, has the name of the lock's.
+        """
+        if self._file is not None and not has_name(self._file, self._data_dir / LOCK_NAME):
+            raise StorageFailed(
+                f"the data directory {self._data_dir} is not the one any more that was opened: it, or the file "
+                f"{LOCK_NAME} in it, was moved, replaced or deleted while the broker had it open; put the directory "
+                "back where it was, then restart"
+            )
 
     def _lock_file(self, flags: int, kind: int) -> int | None:
         """The descriptor of the lock's file, locked. None: another file has its name by now, so the lock is of a

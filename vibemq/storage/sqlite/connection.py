@@ -28,6 +28,7 @@ REFUSALS = (sqlite3.Error, UnicodeDecodeError)
 """What SQLite's module raises. SQLite quotes a damaged schema in its message, and the quotation may be no text."""
 _FULL = {sqlite3.SQLITE_FULL}
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 HINT = "restore a backup, or save what is left with `vibemq-admin check --repair`"
 
 
@@ -139,6 +140,11 @@ def translate(error: sqlite3.Error | UnicodeDecodeError, where: str) -> StorageE
     made_readonly = code == sqlite3.SQLITE_READONLY and os.access(where, os.W_OK)
     if code in _DAMAGE or not_ours or made_readonly:
         return StorageDamaged(f"SQLite cannot read its pages ({error})", path=where, hint=HINT)
+    if code in _LOCKED:
+        return StorageFailed(
+            f"another program keeps {where} locked ({error}), such as a shell of SQLite within a transaction: end it, "
+            f"`fuser {where}` names it; {RESTART}"
+        )
     return StorageFailed(f"SQLite failed in {where}: {error}; {RESTART}")
 
 

@@ -573,6 +573,7 @@ class SqliteStorage:
         self._shedder.shed()
         with self._lock:
             connection = self._open_connection()
+            self._require_directory()
             self._spare_room_on_a_short_disk()
             self._ballast.take(reusable=self._unused_bytes())
             self._flush_note()
@@ -586,6 +587,12 @@ class SqliteStorage:
                 if isinstance(error, StorageFailed):
                     raise self._fail(error) from exc
                 # A full disk undid the upkeep and harmed nothing; damage is for reads and `check` to name.
+
+    def _require_directory(self) -> None:
+        try:
+            self._directory.require_name()
+        except StorageFailed as failure:
+            raise self._end(failure) from None
 
     def _sort_in_some_letters(self) -> bool:
         """Those of transient queues."""

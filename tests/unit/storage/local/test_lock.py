@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from vibemq.errors import StorageLocked
+from vibemq.errors import StorageFailed, StorageLocked
 from vibemq.storage.lmdb.environment.writer_lock import WRITER_LOCK, WriterLock, wait_for_writer
 from vibemq.storage.local.lock import (
     DirectoryLock,
@@ -46,6 +47,35 @@ def test_an_owner_whose_directory_was_replaced_leaves_the_next_owner_alone(tmp_p
     first.release()
     assert (tmp_path / "data" / "owner.json").exists()
     second.release()
+
+
+@pytest.mark.parametrize("what", ["moved", "replaced", "its lock replaced", "its lock deleted"])
+def test_an_owner_learns_that_its_directory_is_another_one(tmp_path: Path, what: str) -> None:
+    data = tmp_path / "data"
+    owner = DirectoryLock(data)
+    owner.acquire()
+    owner.require_name()
+    if what in ("moved", "replaced"):
+        data.rename(tmp_path / "aside")
+    else:
+        (data / "lock").unlink()
+    if what == "replaced":
+        shutil.copytree(tmp_path / "aside", data)
+    elif what == "its lock replaced":
+        (data / "lock").touch()
+    with pytest.raises(StorageFailed, match=rf"the data directory {data} is not the one any more that was opened"):
+        owner.require_name()
+    owner.release()
+    owner.require_name()
+
+
+def test_a_directory_that_was_moved_and_put_back_is_still_ours(tmp_path: Path) -> None:
+    owner = DirectoryLock(tmp_path / "data")
+    owner.acquire()
+    (tmp_path / "data").rename(tmp_path / "aside")
+    (tmp_path / "data").symlink_to(tmp_path / "aside")
+    owner.require_name()
+    owner.release()
 
 
 def test_names_that_cannot_be_removed_keep_nobody_out(

@@ -143,7 +143,17 @@ def translated(where: str) -> Iterator[None]:
                 raise StorageFull(f"no room in {where}: {limit}", limit=limit) from error
         if any(word in text for word in _FULL) or (os.strerror(errno.EIO) in text and _is_full(where)):
             raise StorageFull(f"no room in {where}: {error}; free space on its disk") from error
-        raise StorageFailed(f"LMDB failed in {where}: {error}; {RESTART}") from error
+        raise StorageFailed(f"LMDB failed in {where}: {error}; {_remedy_of(error)}") from error
+
+
+def _remedy_of(error: lmdb.Error) -> str:
+    """What an operator does about an error that is no lack of space."""
+    if isinstance(error, lmdb.MemoryError):
+        return (
+            "its map takes addresses, twice as many as its disk has bytes, and next to no memory: raise the limit of "
+            f"addresses of this process (`ulimit -v`, `LimitAS=` of a systemd unit), then {RESTART}"
+        )
+    return RESTART
 
 
 def _is_full(where: str) -> bool:
