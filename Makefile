@@ -71,8 +71,9 @@ types: install ## mypy --strict
 
 # Each worker of pytest compiles every test on its own, all at the same time. What cannot be imported is told by `test`.
 compiled: install ## compile the tests, each once, before their first run
-	find tests -name 'test_*.py' | sort | xargs -P $$(nproc 2>/dev/null || echo 2) -n 180 \
-		$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider >/dev/null 2>&1 || true
+	cores=$$(nproc 2>/dev/null || echo 2); files=$$(find tests -name 'test_*.py' | wc -l); \
+	find tests -name 'test_*.py' | sort | xargs -P $$cores -n $$(( files / cores + 1 )) \
+		$(BIN)/python -m pytest -p tests.only_imported -p no:hypothesispytest --collect-only -qq -p no:cacheprovider >/dev/null 2>&1 || true
 
 test: install ## all tests except long ones, Docker and Spark clusters, as CI runs them; what fails is run a second time
 	$(BIN)/lint-imports

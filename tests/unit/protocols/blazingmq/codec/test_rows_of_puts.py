@@ -2,6 +2,7 @@
 
 import tracemalloc
 import zlib
+from array import array
 
 import pytest
 from hypothesis import given
@@ -213,7 +214,7 @@ def taken(message: PutMessage) -> PutMessage:
     return got
 
 
-LARGE = b"".join(number.to_bytes(4, "big") for number in range(1 << 20))
+LARGE = array("I", range(1 << 20)).tobytes()
 
 
 @pytest.mark.parametrize(
