@@ -197,6 +197,43 @@ async def test_sigterm_under_load_loses_nothing_that_was_confirmed(tmp_path: Pat
         again.end(signal.SIGKILL)
 
 
+async def test_sigterm_during_a_job_is_a_good_end_and_the_job_goes_on_after_the_start(tmp_path: Path) -> None:
+    letters = 40
+    first = Process(tmp_path / "data")
+    try:
+        async with vibemq.connect(first.url) as mq:
+            await mq.publish_many("q", [b"x"] * letters)
+            left = letters
+            while left:
+                for message in await mq.fetch("q", max=left, timeout=30):
+                    await message.reject("bad")
+                    left -= 1
+            number = (await mq.admin("job.start", kind="replay", filter={"queue": "q"}, rate=20))["job"]
+
+            async def has_begun() -> bool:
+                return bool((await mq.admin("job.show", job=number))["done"])
+
+            await until(has_begun)
+        code, _ = first.end()
+        assert code == 0
+    finally:
+        first.end(signal.SIGKILL)
+    second = Process(tmp_path / "data")
+    try:
+        async with vibemq.connect(second.url) as mq:
+            await mq.admin("job.change", job=number, rate=0)
+
+            async def is_done() -> bool:
+                return bool((await mq.admin("job.show", job=number))["state"] == "done")
+
+            await until(is_done)
+            job, info = await mq.admin("job.show", job=number), await mq.queue_info("q")
+            assert info is not None
+            assert (job["done"], job["skipped"], info.ready, info.dead) == (letters, 0, letters, 0)
+    finally:
+        second.end(signal.SIGKILL)
+
+
 def test_http_speaks_json_and_prometheus(broker: Process) -> None:
     for path in ("/health", "/health/"):
         status, kind, body = broker.get(path)

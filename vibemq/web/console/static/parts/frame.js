@@ -3,7 +3,7 @@ import { html, render, signal, useEffect, useState } from "../vendor/ui.js";
 import { asksForLogin, loadSession, logOut, lookWhoIsHere, lostSince, mayDo, session, sessionProblem } from "./api.js";
 import { letterKeys, theme, zone } from "./address.js";
 import { live, streaming, useData } from "./data.js";
-import { Menu, Modal, Notices, Question } from "./dialog.js";
+import { Menu, Modal, Notices, Question, say } from "./dialog.js";
 import { At, Outside, Trouble, Waiting } from "./text.js";
 import { duration } from "../pure/format.js";
 
@@ -84,13 +84,16 @@ function Theme() {
   return html`<button type="button" class="tool" aria-label=${`${word} theme; press to change`} title=${word} onClick=${() => { theme.value = next; }}><${Icon} name=${icon} /></button>`;
 }
 
+/** Whoever is not logged out must not believe it. */
+const leave = (how) => logOut(how).catch(({ message }) => say(`You may still be logged in. ${message}`));
+
 function Who({ found }) {
   if (!asksForLogin()) return html`<span class="tool" title="This broker asks nobody for a password: setting auth"><${Icon} name="access" /><span class="word">no authentication</span></span>`;
   return html`<${Menu} tool=${true} label=${html`<${Icon} name="access" /><span class="word"><${Outside} text=${found.user ?? "token"} /></span>`}>
     <p class="small muted">${found.superuser ? "Superuser" : "Limited user"} <${Outside} text=${found.user ?? ""} /></p>
     <a class="button slim" href="./access">My rights</a>
-    <button type="button" class="button slim" onClick=${() => logOut()}>Log out</button>
-    <button type="button" class="button slim" onClick=${() => logOut({ everywhere: true })}>Log out everywhere</button>
+    <button type="button" class="button slim" onClick=${() => leave()}>Log out</button>
+    <button type="button" class="button slim" onClick=${() => leave({ everywhere: true })}>Log out everywhere</button>
   </${Menu}>`;
 }
 
