@@ -134,6 +134,21 @@ async def test_it_goes_on_after_a_restart_which_is_marked(tmp_path: Path) -> Non
     assert kept.from_at <= int(1000 * (began_s + 1_700_000_000))
 
 
+async def test_a_run_under_a_clock_that_was_ahead_is_none_of_the_last_hours(tmp_path: Path) -> None:
+    year_s = 365 * 86_400
+    world = World(tmp_path)
+    world.now_s += year_s
+    world.begin()
+    await world.take({"jobs": {"ready": 7}})
+    await world.recorder.save()
+    world.now_s -= year_s
+    world.begin()
+    await world.take({"jobs": {"ready": 8}})
+    kept = await world.recorder.look(world.last, None, "15m")
+    assert kept.restarts == [int(1000 * (world.now_s - STEP_S + 1_700_000_000))]
+    assert [point for point in await world.points("jobs", "ready") if point is not None] == [8]
+
+
 async def test_a_stop_while_the_file_is_read_keeps_what_it_holds(tmp_path: Path) -> None:
     world = World(tmp_path)
     await world.take({"jobs": {"ready": 7}})
