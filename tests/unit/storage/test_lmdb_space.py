@@ -17,6 +17,7 @@ from vibemq.storage.lmdb.compaction import COMPACTING
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.store_room import DiskUsage
+from vibemq.storage.local.disk import RealDisk
 
 SETTINGS = LmdbSettings(
     segment_bytes=64 << 10,
@@ -298,3 +299,32 @@ def test_a_compacted_store_has_no_spare_segment_before_housekeeping(provider: Lm
     assert provider.stats().details["journal_spares"] == 0
     provider.maintain()
     assert provider.stats().details["journal_spares"] == 1
+
+
+def test_a_disk_without_inodes_is_told_from_one_without_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = LmdbProvider(tmp_path / "data", SETTINGS)
+    provider.open()
+    try:
+        provider.append(a_queue())
+
+        def full(disk: RealDisk, file: int, size: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        statvfs = os.statvfs
+
+        def without_inodes(path: object) -> os.statvfs_result:
+            facts = list(statvfs(path))  # type: ignore[call-overload]
+            facts[5:8] = (60, 0, 0)
+            return os.statvfs_result(facts)
+
+        monkeypatch.setattr(RealDisk, "fallocate", full)
+        first = 1
+        for remedy, patched in (("free space on its disk", statvfs), (r"no inode left \(`df -i`\)", without_inodes)):
+            monkeypatch.setattr(os, "statvfs", patched)
+            with pytest.raises(StorageFull, match=remedy):  # noqa: PT012  # the spare segments have room for some
+                for _ in range(100):
+                    provider.append([messages(first, 10, size=1_000)])
+                    first += 10
+    finally:
+        monkeypatch.undo()
+        provider.close()

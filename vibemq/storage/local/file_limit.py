@@ -42,6 +42,15 @@ def remedy_of(error: OSError) -> str:
     return _MENDS.get(error.errno or 0, RESTART)
 
 
+def no_file_fits(folder: Path) -> bool:
+    """Whether its file system has no inode left, which it calls a full disk, too."""
+    try:
+        state = os.statvfs(folder)
+    except OSError:
+        return False
+    return state.f_files > 0 and state.f_favail == 0
+
+
 def why_no_growth(files: Iterable[Path], folder: Path, *, too_big: bool = False) -> str | None:
     """What kept one of the files from growing, when it was a limit of their size or a quota.
 

@@ -10,11 +10,13 @@ Threads: every method may be called in any thread. One at a time makes, renames 
 """
 
 import errno
+import os
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from vibemq.errors import StorageFull
@@ -23,7 +25,7 @@ from vibemq.storage.lmdb.journal.recovery import Segment
 from vibemq.storage.lmdb.journal.room import VALUE_BYTES, StoreRoom, in_store, needed
 from vibemq.storage.lmdb.journal.segment import HEADER, NEW_SUFFIX, ZEROES, new_serial, segment_name
 from vibemq.storage.local.disk import Disk, write_all
-from vibemq.storage.local.file_limit import WHERE_SET
+from vibemq.storage.local.file_limit import WHERE_SET, no_file_fits
 
 FREE_SEGMENTS_MAX = 12
 LARGE_TAIL_BYTES = 1 << 20
@@ -41,6 +43,7 @@ _MENDS = {
     errno.ENFILE: "raise the system's limit of open files",
 }
 """Errors after which nothing was written and all is well, and what to do about them."""
+_NO_INODE = "its file system has no inode left (`df -i`): delete files there"
 URGENT_BYTES = 256 << 10
 """Of a segment on a full disk, for what drains it: the last room must not become one big segment."""
 
@@ -302,13 +305,18 @@ class SegmentPool:
         try:
             yield
         except OSError as error:
-            mend = _MENDS.get(error.errno or 0)
+            mend = _NO_INODE if self._lacks_inodes(error) else _MENDS.get(error.errno or 0)
             if mend is not None:
                 raise StorageFull(
                     f"no room for a journal segment of {size} bytes in {self._folder}: {error.strerror}; {mend}",
                     limit="" if error.errno == errno.ENOSPC else f"{error.strerror}, {mend}",
                 ) from error
             raise self._fail_stop.fail("making a segment", error) from error
+
+    def _lacks_inodes(self, error: OSError) -> bool:
+        """The system's own word for a full disk is the same for both."""
+        is_full = error.errno == errno.ENOSPC and error.strerror == os.strerror(errno.ENOSPC)
+        return is_full and no_file_fits(Path(self._folder))
 
     def _reusable(self) -> Segment | None:
         """A free segment that has room for whatever is asked for."""
