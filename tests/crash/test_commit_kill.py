@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 ROUNDS, CHUNKS, ROWS, SIZE = 5, 12, 200, 1_000
 STAGES = ("one", "two")
 PRIORITY = {0: {"priority": 3}}
-"""What has it goes into a bundle, and what is staged behind it."""
+"""What has it goes into a staged batch, and what is staged behind it."""
 
 
 @pytest.fixture(params=["lmdb", "sqlite"])

@@ -253,8 +253,8 @@ class Readers:
         decided = (done for app in state.stages_of if (done := state.transactions.get(app)) is not None)
         return [name for transaction in decided for name in transactions.unfinished_of(state, transaction)]
 
-    def bundles(self, stage: str) -> tuple[int, list[Run]]:
-        """(queue_id, sequences of the bundles that wait); (0, []) when the stage is gone."""
+    def staged_batches(self, stage: str) -> tuple[int, list[Run]]:
+        """(queue_id, sequences of the staged batches that wait); (0, []) when the stage is gone."""
         queue = self._state.stages.get(stage)
         return (0, []) if queue is None else (queue.queue_id, queue.groups[WAITING_NAME].ready.runs())
 

@@ -1,9 +1,9 @@
-"""Bundles: messages on their way through a transaction, as the payload of one staged row.
+"""Staged batches: messages on their way through a transaction, as the payload of one staged row.
 
     head size u32 BE | head, JSON {"queue", "extras"} | count u32 | row lengths, count x u32 | rows
 
-`extras` is [[index, priority, expires_at, deliver_at, dedup id in hex] …]. A bundle is what a broker wrote itself, so
-whatever does not fit is damage.
+`extras` is [[index, priority, expires_at, deliver_at, dedup id in hex] …]. A staged batch is
+what a broker wrote itself, so whatever does not fit is damage.
 """
 
 import struct
@@ -41,7 +41,7 @@ def unpack_staged_batch(row: bytes) -> tuple[str, Rows, Extras | None]:
     """(queue, rows, extras).
 
     Raises:
-        StorageDamaged: the row holds no bundle.
+        StorageDamaged: the row holds no staged batch.
     """
     try:
         view = RowView(row)
@@ -63,4 +63,4 @@ def unpack_staged_batch(row: bytes) -> tuple[str, Rows, Extras | None]:
         }
         return str(head["queue"]), rows, extras or None
     except (struct.error, ValueError, KeyError, TypeError, IndexError) as error:
-        raise StorageDamaged(f"a bundle cannot be read ({error})", path="a stage") from error
+        raise StorageDamaged(f"a staged batch cannot be read ({error})", path="a stage") from error

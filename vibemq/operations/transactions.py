@@ -27,7 +27,7 @@ READ_BYTES = 1 << 20
 MOVED_BYTES = 4 << 20
 """About as much is moved at once, and waits for one flush together."""
 MOVES_AT_ONCE = 64
-"""Bundles that are moved before the loop has its turn."""
+"""Staged batches that are moved before the loop has its turn."""
 TAG_MAX = 256
 NAMES_PER_TURN = 500
 """Of stages to be dropped, between which the loop has a turn."""
@@ -130,13 +130,13 @@ class Transactions:
             await self._empty_plain(stage, plain_of(stage)[1])
             return
         while True:
-            queue_id, runs = self._readers.bundles(stage)
+            queue_id, runs = self._readers.staged_batches(stage)
             if not runs:
                 return
-            bundles = iter(await self._read(queue_id, *runs[0]))
+            batches = iter(await self._read(queue_id, *runs[0]))
             # Asked in order, and a move that cannot be stored takes those behind it along, so the order stays. The next
             # are asked for when these are stored: else one could slip in between a failed move and its repetition.
-            while some := list(islice(bundles, MOVES_AT_ONCE)):
+            while some := list(islice(batches, MOVES_AT_ONCE)):
                 await asyncio.gather(*(self._move(stage, sequence, row) for sequence, row in some))
 
     async def _empty_plain(self, stage: str, target: str) -> None:
@@ -165,19 +165,21 @@ class Transactions:
         return MoveStaged(session, token, stage, part.first_sequence, target, part.rows, None, part.rows.count)
 
     async def _read(self, queue_id: int, first: int, last: int) -> list[tuple[int, bytes]]:
-        """The next bundles and their sequences: enough for one flush, in reads that keep nobody waiting for long."""
-        bundles: list[tuple[int, bytes]] = []
+        """The next staged batches and their sequences: enough for one flush, in reads that take no long turn."""
+        batches: list[tuple[int, bytes]] = []
         size = 0
         while first <= last and size < MOVED_BYTES:
             slices = await self._store.read(self._store.provider.read, queue_id, first, last, READ_BYTES)
             if not slices:
-                raise StorageDamaged(f"bundles {first} to {last} of a committed stage are missing", path="the store")
+                raise StorageDamaged(
+                    f"staged batches {first} to {last} of a committed stage are missing", path="the store"
+                )
             for part in slices:
-                bundles += enumerate(part.rows, part.first_sequence)
+                batches += enumerate(part.rows, part.first_sequence)
                 size += part.rows.size
-            first = bundles[-1][0] + 1
+            first = batches[-1][0] + 1
             await asyncio.sleep(0)
-        return bundles
+        return batches
 
     async def _move(self, stage: str, sequence: int, row: bytes) -> None:
         queue, rows, extras = unpack_staged_batch(row)

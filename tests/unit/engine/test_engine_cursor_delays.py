@@ -81,7 +81,7 @@ def test_a_cursor_does_not_begin_where_a_commit_is_to_bring_delayed_messages(dri
     stage_delayed(driver)
     stage_delayed(driver, delayed=False)  # Sent again when it was due: the same chunk.
     name = stage_name("app", 1, "s")
-    assert driver.engine.readers.bundles(name)[1] == [(1, 1)]
+    assert driver.engine.readers.staged_batches(name)[1] == [(1, 1)]
     assert isinstance(driver.ask(DecideTransaction(1, None, "app", 1, ["s"])), Decided)
     if restarted:
         driver.restart()

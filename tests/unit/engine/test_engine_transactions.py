@@ -42,7 +42,7 @@ def driver() -> Driver:
 def stage(
     driver: Driver, name: str = "u1", chunk: int = 0, *, app: str = "job", version: int = 0, queue: str = "q"
 ) -> Any:
-    """With an extra, so that it becomes a bundle."""
+    """With an extra, so that it becomes a staged batch."""
     return driver.ask(Stage(1, None, queue, app, version, name, chunk, rows_of(1, 50), {0: MessageExtra(2)}))
 
 
@@ -64,13 +64,13 @@ def test_what_is_staged_is_seen_by_nobody(driver: Driver) -> None:
     driver.check()
 
 
-def test_committed_bundles_move_into_their_queue(driver: Driver) -> None:
+def test_committed_staged_batches_move_into_their_queue(driver: Driver) -> None:
     driver.subscribe(2)
     stage(driver)
     stage(driver, chunk=1)
     name = stage_name("job", 0, "u1")
     assert decide(driver, "u1") == Decided(False, [name], 0, "")
-    assert driver.engine.readers.bundles(name)[1] == [(1, 2)]
+    assert driver.engine.readers.staged_batches(name)[1] == [(1, 2)]
     assert move(driver, name, 1) == Counted(3)
     assert move(driver, name, 2) == Counted(3)
     assert driver.take() == {2: [1, 2, 3, 4, 5, 6]}
@@ -80,7 +80,7 @@ def test_committed_bundles_move_into_their_queue(driver: Driver) -> None:
     driver.check()
 
 
-def test_a_bundle_moves_once(driver: Driver) -> None:
+def test_a_staged_batch_moves_once(driver: Driver) -> None:
     stage(driver)
     decide(driver, "u1")
     name = stage_name("job", 0, "u1")
@@ -92,7 +92,7 @@ def test_a_bundle_moves_once(driver: Driver) -> None:
 def test_the_same_chunk_again_is_kept_once(driver: Driver) -> None:
     stage(driver)
     stage(driver)
-    assert driver.engine.readers.bundles(stage_name("job", 0, "u1"))[1] == [(1, 1)]
+    assert driver.engine.readers.staged_batches(stage_name("job", 0, "u1"))[1] == [(1, 1)]
 
 
 def test_a_version_is_committed_once(driver: Driver) -> None:
@@ -134,8 +134,8 @@ def test_a_decision_survives_a_crash_and_is_finished_later(driver: Driver) -> No
     move(driver, first)
     driver.restart()
     assert driver.engine.readers.unfinished_stages() == [first, second]
-    assert driver.engine.readers.bundles(first)[1] == []
-    assert driver.engine.readers.bundles(second)[1] == [(1, 1)]
+    assert driver.engine.readers.staged_batches(first)[1] == []
+    assert driver.engine.readers.staged_batches(second)[1] == [(1, 1)]
     assert decide(driver, "u1", "u2").stages == [first, second]
     move(driver, second)
     assert driver.info().ready == 6
@@ -162,12 +162,12 @@ def test_a_move_that_does_not_fit_did_not_happen(driver: Driver) -> None:
     driver.refuse()
     driver.hold = False
     assert isinstance(driver.answer("move"), StorageFull)
-    assert driver.engine.readers.bundles(name)[1] == [(1, 1)]
+    assert driver.engine.readers.staged_batches(name)[1] == [(1, 1)]
     assert driver.info().ready == 0
     assert move(driver, name) == Counted(3)
     driver.restart()
     assert driver.info().ready == 3
-    assert driver.engine.readers.bundles(name)[1] == []
+    assert driver.engine.readers.staged_batches(name)[1] == []
     driver.check()
 
 
@@ -187,7 +187,7 @@ def test_messages_of_a_deleted_queue_are_gone_with_it(driver: Driver) -> None:
     decide(driver, "u1")
     driver.ask(DeleteQueue(9, None, "other"))
     assert move(driver, stage_name("job", 0, "u1"), queue="other") == Counted(0)
-    assert driver.engine.readers.bundles(stage_name("job", 0, "u1"))[1] == []
+    assert driver.engine.readers.staged_batches(stage_name("job", 0, "u1"))[1] == []
     driver.check()
 
 
@@ -274,7 +274,7 @@ def test_a_plain_chunk_again_is_kept_once(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("other", [{"extras": {0: MessageExtra(2)}}, {"queue": "another"}])
-def test_what_comes_behind_a_bundle_goes_into_bundles(driver: Driver, other: dict[str, Any]) -> None:
+def test_what_comes_behind_a_staged_batch_goes_into_staged_batches(driver: Driver, other: dict[str, Any]) -> None:
     plain(driver)
     driver.ask(Stage(1, None, other.get("queue", "q"), "job", 0, "u1", 1, rows_of(3), other.get("extras")))
     plain(driver, 2)
@@ -282,7 +282,7 @@ def test_what_comes_behind_a_bundle_goes_into_bundles(driver: Driver, other: dic
     whole = stage_name("job", 0, "u1")
     assert kept(driver) == sorted([plain_stage(whole, "q"), whole])
     assert decide(driver, "u1").stages == [plain_stage(whole, "q"), whole], "in the order of the chunks"
-    assert driver.engine.readers.bundles(whole)[1] == [(1, 2)]
+    assert driver.engine.readers.staged_batches(whole)[1] == [(1, 2)]
     assert move_whole(driver) == Counted(3)
 
 
@@ -415,19 +415,19 @@ def test_both_parts_of_an_old_stage_go_together(driver: Driver) -> None:
     assert isinstance(decide(driver, "u1"), StageNotFound)
 
 
-@pytest.mark.parametrize("as_bundle", [False, True])
-def test_a_committed_stage_whose_move_is_not_stored_yet_is_not_dropped(driver: Driver, as_bundle: bool) -> None:
+@pytest.mark.parametrize("as_staged_batch", [False, True])
+def test_a_committed_stage_whose_move_is_not_stored_yet_is_not_dropped(driver: Driver, as_staged_batch: bool) -> None:
     """Whoever aborts it then would lose its messages if the move did not fit."""
     name = stage_name("job", 0, "u1")
-    stage(driver) if as_bundle else plain(driver)
+    stage(driver) if as_staged_batch else plain(driver)
     decide(driver, "u1")
     driver.hold = True
-    assert (move(driver, name) if as_bundle else move_whole(driver)) is None
+    assert (move(driver, name) if as_staged_batch else move_whole(driver)) is None
     driver.ask(DropStages(1, None, [name]))
     driver.refuse()
     driver.hold = False
     driver.keep()
-    assert (move(driver, name) if as_bundle else move_whole(driver)) == Counted(3)
+    assert (move(driver, name) if as_staged_batch else move_whole(driver)) == Counted(3)
     driver.ask(DropStages(1, None, [name]))
     assert kept(driver) == []
     assert driver.info().ready == 3

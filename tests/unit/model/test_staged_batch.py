@@ -1,4 +1,4 @@
-"""Bundles: what a transaction stages comes back as it was, and garbage is damage."""
+"""Staged batches: what a transaction stages comes back as it was, and garbage is damage."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ from vibemq.model.staged_batch import pack_staged_batch, unpack_staged_batch
         st.builds(MessageExtra, st.integers(0, 31), st.integers(0, 1 << 50), st.integers(0, 1 << 50), st.binary()),
     ),
 )
-def test_a_bundle_holds_rows_and_extras(payloads: list[bytes], extras: dict[int, MessageExtra]) -> None:
+def test_a_staged_batch_holds_rows_and_extras(payloads: list[bytes], extras: dict[int, MessageExtra]) -> None:
     rows = Rows.of([pack_row(f"m{n}", payload, [("k", "v")]) for n, payload in enumerate(payloads)])
     staged = pack_staged_batch("stage/0", "orders", rows, extras)
     assert staged.count == 1
@@ -32,7 +32,7 @@ def test_garbage_is_damage_and_nothing_else(payload: bytes) -> None:
         return
 
 
-def test_a_cut_bundle_is_damage() -> None:
+def test_a_cut_staged_batch_is_damage() -> None:
     rows = Rows.of([pack_row("m", b"payload")])
     payload = pack_staged_batch("s/0", "q", rows, None).payloads()[0]
     for size in range(len(payload)):

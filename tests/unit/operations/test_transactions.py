@@ -60,11 +60,11 @@ class Slow(DriverSession):
         return answer
 
 
-def test_bundles_that_are_large_wait_for_one_flush_together_and_keep_their_order() -> None:
+def test_staged_batches_that_are_large_wait_for_one_flush_together_and_keep_their_order() -> None:
     driver = Driver()
     driver.create()
-    bundles = [Rows.of([pack_row(f"{bundle}.{row}", bytes(400_000)) for row in range(2)]) for bundle in range(7)]
-    for chunk, rows in enumerate(bundles):
+    batches = [Rows.of([pack_row(f"{batch}.{row}", bytes(400_000)) for row in range(2)]) for batch in range(7)]
+    for chunk, rows in enumerate(batches):
         driver.ask(Stage(1, None, "q", "app", 1, "s", chunk, rows, {0: MessageExtra(2)}))
     driver.ask(DecideTransaction(1, None, "app", 1, ["s"]))
     local = Slow(driver)
@@ -73,7 +73,7 @@ def test_bundles_that_are_large_wait_for_one_flush_together_and_keep_their_order
     assert driver.info().ready == 14
     assert 1 < local.most_waiting < 7, "several share a flush, and memory is bounded"
     moved = [record.rows for record in driver.records if isinstance(record, MessagesAdded)][-7:]
-    assert [message_id for rows in moved for message_id in rows.ids()] == [i for rows in bundles for i in rows.ids()]
+    assert [message_id for rows in moved for message_id in rows.ids()] == [i for rows in batches for i in rows.ids()]
     driver.check()
 
 
@@ -89,7 +89,7 @@ def test_one_application_that_cannot_go_on_keeps_no_other_waiting(
     readers = driver.engine.readers
     sick, _ = readers.unfinished_stages()
     disk = Disk(driver)
-    disk.broken[readers.bundles(sick)[0]] = error
+    disk.broken[readers.staged_batches(sick)[0]] = error
     transactions = Transactions(driver.engine, disk, DriverSession(driver))  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING):
         asyncio.run(transactions.tidy())

@@ -431,7 +431,7 @@ def test_a_kept_store_of_version_7_has_no_queue_that_holds_up(provider: str, tmp
             storage.close()
 
 
-def test_a_kept_store_of_version_9_has_stages_of_bundles(provider: str, tmp_path: Path) -> None:
+def test_a_kept_store_of_version_9_has_stages_of_staged_batches(provider: str, tmp_path: Path) -> None:
     data_dir = Path(shutil.copytree(FIXTURES / f"store-v9-{provider}", tmp_path / "data"))
     plugin = find("storage", provider)
     with pytest.raises(StoreVersionError, match=r"store version 9, .*`vibemq-admin migrate"):

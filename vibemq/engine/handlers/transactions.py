@@ -1,10 +1,10 @@
 """Transactions: messages that become visible together (docs/spec/cursor.md, "Transactions").
 
 A stage is a hidden queue, or two. Its plain part holds messages as they are, all for one queue, with nothing beside
-their rows; everything else, and what comes behind it, is held in bundles. `decide` makes a set of stages inevitable
-with one small record. From then on the server has each plain part enter its queue where it is, with one record, and
-moves bundle after bundle, each move one batch; after a crash it goes on where it was. So a transaction may be larger
-than memory, and needs no more than its own decision to be atomic.
+their rows; everything else, and what comes behind it, is held in staged batches. `decide` makes a set of stages
+inevitable with one small record. From then on the server has each plain part enter its queue where it is, with one
+record, and moves one staged batch after the other, each in a batch of records; after a crash it goes on where it was.
+So a transaction may be larger than memory, and needs no more than its own decision to be atomic.
 """
 
 from itertools import islice, takewhile
@@ -44,7 +44,8 @@ REMEMBERED_MS = 30 * 24 * 3_600_000
 VERSION_STEP_MAX = 1 << 40
 """How far a version may lie above the last one: enough for instants in milliseconds and for dates as numbers."""
 PLAIN_BYTES_MAX = 512 << 20
-"""Of the plain part of a stage: what is known of its sizes enters the queue at once. What is more goes into bundles."""
+"""Of the plain part of a stage: what is known of its sizes enters the queue at once. What is more goes into
+staged batches."""
 _NAMED_AT_ONCE = 250
 """Stages that are looked for in one step."""
 _LOOKED_UP_PER_UNIT = 10
@@ -67,7 +68,7 @@ def stage(state: EngineState, step: Step, command: Stage) -> None:
         # Its commit would change nothing, so nothing need be kept.
         step.answer(command, Published(command.queue, 0, 1), state.need_of_known)
         return
-    bundles, plain = state.stages.get(name), state.plain_stages.get(name)
+    batches, plain = state.stages.get(name), state.plain_stages.get(name)
     chunk_id = str(command.chunk).encode()
     known = 0 if plain is None else plain.dedup.known(chunk_id, step.now - plain.options.dedup_window_ms)
     if plain is not None and known:
@@ -75,18 +76,18 @@ def stage(state: EngineState, step: Step, command: Stage) -> None:
         answer(state, step, plain, command.session, command.token, again, None)
         return
     extras = {0: MessageExtra(dedup_id=chunk_id)}
-    # What comes behind a bundle goes into bundles as well, so that the order stays.
-    if bundles is None and _is_plain(state, target, command) and _has_place(plain, name, command):
+    # What comes behind a staged batch goes into staged batches as well, so that the order stays.
+    if batches is None and _is_plain(state, target, command) and _has_place(plain, name, command):
         if plain is None:
             plain = make_queue(state, step, plain_stage(name, command.queue), _options(state), state.stages)
         accept(state, step, plain, command.session, command.token, command.rows, extras)
         return
-    if bundles is None:
-        bundles = make_queue(state, step, name, _options(state), state.stages)
+    if batches is None:
+        batches = make_queue(state, step, name, _options(state), state.stages)
     if command.delayed:
         _mark_delay(state, step, name, command.queue)
-    bundle = pack_staged_batch(f"{command.stage}/{command.chunk}", command.queue, command.rows, command.extras)
-    accept(state, step, bundles, command.session, command.token, bundle, extras)
+    batch = pack_staged_batch(f"{command.stage}/{command.chunk}", command.queue, command.rows, command.extras)
+    accept(state, step, batches, command.session, command.token, batch, extras)
 
 
 def _is_plain(state: EngineState, target: Queue, command: Stage) -> bool:
@@ -336,8 +337,8 @@ def forget_old(state: EngineState, step: Step) -> None:
 
 
 def move(state: EngineState, step: Step, command: MoveStaged) -> None:
-    """The bundle leaves its stage, and its messages enter their queue: one batch. Those of a deleted queue are gone
-    with it."""
+    """The staged batch leaves its stage, and its messages enter their queue, in one step. Those of a deleted queue are
+    gone with it."""
     queue = state.stages.get(command.stage)
     last = command.sequence + command.count - 1
     taken = queue.groups[WAITING_NAME].take_waiting(command.sequence, last) if queue is not None else []

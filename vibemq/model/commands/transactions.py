@@ -58,15 +58,15 @@ class MoveStage:
 
 @dataclass(slots=True)
 class MoveStaged:
-    """What one bundle of a committed stage holds enters its queue, or some messages of its plain part do. The server
-    has read them. Reply: `Counted`."""
+    """What one staged batch of a committed stage holds enters its queue, or some messages of its plain part do. The
+    server has read them. Reply: `Counted`."""
 
     session: int
     token: Any
     stage: str
     """Name of the stage's queue."""
     sequence: int
-    """Of the bundle, or of the first of these messages."""
+    """Of the staged batch, or of the first of these messages."""
     queue: QueueName
     rows: Rows
     extras: Extras | None = None
