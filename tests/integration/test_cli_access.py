@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from tests.crash.ledger import BrokerProcess
-from tests.integration.conditions import broker_on, running
+from tests.integration.conditions import broker_on, run, running
 from tests.integration.fake_broker import FakeBroker
 from tests.waiting import exit_code_of
 from vibemq.auth.passwords import PASSWORD_BYTES_MAX, verify_password
@@ -573,9 +573,12 @@ def completed(*words: str, url: str, start: str) -> list[str]:
         "COMP_CWORD": str(len(line) - 1),
         "VIBEMQ_URL": url,
     }
-    done = subprocess.run(ADMIN, env=os.environ | asked, capture_output=True, text=True, timeout=WAIT_S, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.split()
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in asked.items():
+            patch.setenv(variable, value)
+        said = run(*line[:1])
+    assert (said.code, said.err) == (0, "")
+    return said.out.split()
 
 
 def test_names_are_completed(admin: Admin, name: str) -> None:

@@ -31,7 +31,12 @@ class Source:
 def sources(*rooms: str) -> list[Source]:
     places = [PACKAGE / room for room in rooms]
     files = [file for place in places for file in (sorted(place.rglob("*.py")) if place.is_dir() else [place])]
-    return [read(str(file.relative_to(PACKAGE)), file.read_text()) for file in files]
+    return [source_of(file) for file in files]
+
+
+@cache
+def source_of(file: Path) -> Source:
+    return read(str(file.relative_to(PACKAGE)), file.read_text())
 
 
 def read(file: str, text: str) -> Source:
