@@ -51,7 +51,7 @@ def exported(http_port: int, query: dict[str, str]) -> tuple[int, dict[str, int]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "size"), [(20_000, 4_000), pytest.param(1_000_000, 200, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("count", "size"), [(10_000, 4_000), pytest.param(1_000_000, 200, marks=pytest.mark.long)])
 def test_an_export_streams_in_the_same_memory_and_counts_its_lines(count: int, size: int, tmp_path: Path) -> None:
     build(tmp_path, "lmdb", lambda most: letters(most, size), count)
     with watched_broker(watched=False, folder=tmp_path, http={"port": 0, "requests_per_second": 0}) as broker:

@@ -359,8 +359,8 @@ def many_dedup_ids(world: World, n: int) -> None:
 
 
 def many_stages(world: World, n: int) -> None:
-    for index in range(n):
-        stage(world, f"app{index}", 1)
+    extra = {0: MessageExtra(2)}
+    world.do(*(ask.Stage(OPERATOR, "t", "q", f"app{index}", 1, "s", 0, rows_of(1), extra) for index in range(n)))
 
 
 def many_staged_messages(world: World, n: int) -> None:
@@ -370,8 +370,8 @@ def many_staged_messages(world: World, n: int) -> None:
 def many_delayed_pieces(world: World, n: int) -> None:
     """Of a stage, and of one that is committed, for a queue that has no cursor."""
     for app in ("app", "committed"):
-        for chunk in range(1, 2 * n):
-            world.do(ask.Stage(OPERATOR, "t", "other", app, 1, "s", chunk, rows_of(1), delayed=True))
+        pieces = range(1, 2 * n)
+        world.do(*(ask.Stage(OPERATOR, "t", "other", app, 1, "s", chunk, rows_of(1), delayed=True) for chunk in pieces))
     world.do(ask.DecideTransaction(OPERATOR, "t", "committed", 1, ["s"]))
 
 
