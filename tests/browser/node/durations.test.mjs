@@ -28,6 +28,8 @@ test("a clock that is ahead or behind is found from the date of an answer", () =
   assert.equal(clockAhead(date, at - 3_000, at + 1_000), 0);
   assert.equal(clockAhead(date, at + 3_600_400, at + 3_600_600), 3_600_000);
   assert.equal(clockAhead(date, at - 86_399_600, at - 86_399_400), -86_400_000);
+  assert.deepEqual([0, 5_000].map((before) => clockAhead(date, at + 4_500, at + 4_500, before)), [0, 4_000]);
+  assert.equal(clockAhead(date, at + 2_000, at + 2_000, 5_000), 0);
   // A machine that slept in between, a clock that was set, and a proxy that leaves the date out, tell nothing.
   assert.equal(clockAhead(date, at, at + 3_600_000), null);
   assert.equal(clockAhead(date, at + 500, at), null);

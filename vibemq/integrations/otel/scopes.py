@@ -38,7 +38,7 @@ def process(batch: MessageBatch[Any], *, tracer_provider: trace.TracerProvider |
         names.OPERATION_TYPE: names.PROCESS,
         names.BATCH_COUNT: len(batch),
     }
-    if (group := batch[0].group) is not None:
+    if batch and (group := batch[0].group) is not None:
         attributes[names.GROUP] = group
     publishers = (span_context_of(context_of(message)) for message in batch[:LINKS_MAX])
     links = [Link(publisher) for publisher in publishers if publisher.is_valid]

@@ -43,6 +43,7 @@ HEADERS = {
 PREFIX = "/console"
 ROOT = "/"
 """Of the port."""
+TO_CONSOLE = {"location": "./console/", "cache-control": "no-cache", "content-length": "0"}
 ALLOWED = ("GET", "HEAD")
 FOR_EVER = "public, max-age=31536000, immutable"
 ASSETS_PREFIX = f"/v/{__version__}/"
@@ -80,7 +81,11 @@ class ConsoleSite:
             await _refuse(send, str(scope["method"]), *refused, as_page="text/html" in headers.get("accept", ""))
             return
         path = str(scope["path"])
-        status, asset, answer = self._find(str(scope["method"]), "" if path == ROOT else path.removeprefix(PREFIX))
+        if path == ROOT:
+            # Whatever the method: load balancers look there whether a server answers.
+            await _send(send, 303, dict(TO_CONSOLE), b"")
+            return
+        status, asset, answer = self._find(str(scope["method"]), path.removeprefix(PREFIX))
         if status == 200 and asset.etag in headers.get("if-none-match", ""):
             status = 304
         encoding, body = (None, b"")
@@ -102,7 +107,7 @@ class ConsoleSite:
         if method not in ALLOWED:
             return 405, self._missing, {"allow": ", ".join(ALLOWED)}
         if path == "":
-            return 303, self._missing, {"location": "./console/", "cache-control": "no-cache"}
+            return 303, self._missing, dict(TO_CONSOLE)
         if path.startswith(ASSETS_PREFIX):
             asset = self._assets.get(path.removeprefix(ASSETS_PREFIX))
             if asset is not None:

@@ -118,6 +118,7 @@ def test_without_its_last_slash_the_console_is_elsewhere(site: Asked) -> None:
     assert (answer.status, answer.headers["location"]) == (303, "./console/")
     root = site.get("/")
     assert (root.status, root.headers["location"], root.content) == (303, "./console/", b"")
+    assert site.request("OPTIONS", "/").status == 303, "as load balancers ask"
     assert site.get("//console").status == 404
 
 

@@ -76,7 +76,7 @@ export async function call(method, path, options = {}) {
     try {
       const sentAt = Date.now();
       const response = await fetch(url, { method, headers, body, signal: signalOf(method, options.signal), credentials: "same-origin" });
-      noteClock(clockAhead(response.headers.get("date"), sentAt, Date.now()));
+      noteClock(clockAhead(response.headers.get("date"), sentAt, Date.now(), ahead.value));
       options.onAnswer?.(response);
       const value = await valueIn(response, url.href, kept);
       lostSince.value = 0;

@@ -94,15 +94,17 @@ export function toDate(at) {
 
 const SLOW_MS = 10_000;
 const AGREED_MS = 5_000;
+const AGREED_AGAIN_MS = 2_000;
 
 /** By how much the clock here is ahead of the broker's (ms), found from the header Date of an answer: 0 where they agree, null where
- * that cannot be known. */
-export function clockAhead(date, sentAt, answeredAt) {
+ * that cannot be known. `before`: what was found by the last answer; clocks that differed agree again when they are nearer than others
+ * may be, so that ages do not jump with each answer. */
+export function clockAhead(date, sentAt, answeredAt, before = 0) {
   const told = Date.parse(date ?? "");
   if (Number.isNaN(told) || answeredAt < sentAt || answeredAt - sentAt > SLOW_MS) return null;
   // It is cut to the second.
   const ahead = (sentAt + answeredAt) / 2 - (told + 500);
-  return Math.abs(ahead) < AGREED_MS ? 0 : Math.round(ahead);
+  return Math.abs(ahead) < (before ? AGREED_AGAIN_MS : AGREED_MS) ? 0 : Math.round(ahead);
 }
 
 const UNIT_MS = { ms: 1, s: 1e3, m: 6e4, min: 6e4, h: 36e5, d: 864e5, w: 6048e5 };
