@@ -52,7 +52,10 @@ def _flush_or_drop(stream: TextIO) -> None:
     try:
         stream.flush()
     except OSError:
-        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            return  # Of descriptors, there are none either.
         os.dup2(null, stream.fileno())
         os.close(null)
 

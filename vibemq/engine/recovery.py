@@ -115,8 +115,8 @@ def _queue(stored: StoredQueue, now: int) -> Queue:
 
 def _in_order(chunks: list[Chunk], now: int) -> list[Chunk]:
     """Nothing was published after now, nor before what stands in front of it: what says so saw a wrong clock. Where
-    that was ahead, the next message tells at what time it was; where it was behind, the one before does, so that
-    nothing goes before its time."""
+    that was ahead of now, the next message tells at what time it was. What is earlier than the message before it counts
+    as that old, so that nothing goes before its time: either clock may have been the wrong one."""
     instants = [chunk.published_at for chunk in chunks]
     if all(map(le, instants, [*instants[1:], now])):
         return chunks
@@ -124,7 +124,10 @@ def _in_order(chunks: list[Chunk], now: int) -> list[Chunk]:
     for instant in reversed(instants):
         known.append(instant if instant <= now else known[-1] if known else now)
     corrected = accumulate(reversed(known), max)
-    return [replace(chunk, published_at=instant) for chunk, instant in zip(chunks, corrected, strict=True)]
+    return [
+        chunk if chunk.published_at == instant else replace(chunk, published_at=instant)
+        for chunk, instant in zip(chunks, corrected, strict=True)
+    ]
 
 
 def _due_from(history: Attempts, now: int) -> Attempts:

@@ -192,4 +192,5 @@ def _say(event: str, **fields: Any) -> None:
     except OSError as error:
         log.warning("what is said on stdout cannot be written: %s; the broker serves all the same", error.strerror)
         # What is left in its buffer would be tried again at the end of the process.
-        let_go_of([sys.stdout.fileno()])
+        with suppress(OSError):
+            let_go_of([sys.stdout.fileno()])

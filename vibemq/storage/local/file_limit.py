@@ -48,7 +48,8 @@ def no_file_fits(folder: Path) -> bool:
         state = os.statvfs(folder)
     except OSError:
         return False
-    return state.f_files > 0 and state.f_favail == 0
+    # Some make inodes of free blocks: when those are gone, so are these, and space is what is short.
+    return state.f_files > 0 and state.f_favail == 0 and state.f_bavail > 0
 
 
 def why_no_growth(files: Iterable[Path], folder: Path, *, too_big: bool = False) -> str | None:

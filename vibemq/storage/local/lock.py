@@ -18,7 +18,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vibemq.errors import StorageFailed, StorageLocked
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 LOCK_NAME = "lock"
 OWNER_NAME = "owner.json"
+YOUNG_S = 3600
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 _SOME_READER = "a command that only reads it, such as `vibemq-admin check` or a dry run"
@@ -48,6 +49,8 @@ class DirectoryLock:
         """Taken by `acquire_to_look`."""
         self._made = False
         """The lock's file was made for it, and goes with it."""
+        self._unseen = False
+        """The latest look was refused."""
 
     @property
     def held(self) -> bool:
@@ -112,12 +115,25 @@ class DirectoryLock:
         Raises:
             StorageFailed: another file, or none, has the name of the lock's.
         """
-        if self._file is not None and not has_name(self._file, self._data_dir / LOCK_NAME):
+        if self._file is None:
+            return
+        path = self._data_dir / LOCK_NAME
+        try:
+            ours = has_name(self._file, path)
+        except OSError as error:
+            # Nobody may look there for now. That says nothing of whose it is, and the upkeep goes on.
+            if not self._unseen:
+                logger.warning("cannot see whether %s is still ours: %s", path, error.strerror)
+            self._unseen = True
+            return
+        self._unseen = False
+        if not ours:
             raise StorageFailed(
                 f"the data directory {self._data_dir} is not the one any more that was opened: it, or the file "
                 f"{LOCK_NAME} in it, was moved, replaced or deleted while the broker had it open; put the directory "
-                "back where it was, then restart"
+                f"back where it was, or see who has deleted {LOCK_NAME}, then restart the process"
             )
+        _keep_young(self._file)
 
     def _lock_file(self, flags: int, kind: int) -> int | None:
         """The descriptor of the lock's file, locked. None: another file has its name by now, so the lock is of a
@@ -208,6 +224,14 @@ def is_owned(data_dir: Path) -> bool:
         return not _lock_now(file, fcntl.LOCK_SH)
     finally:
         os.close(file)
+
+
+def _keep_young(file: int) -> None:
+    """Cleaners of temporary folders remove what is old, and nothing else touches the lock's file."""
+    if time.time() - os.fstat(file).st_mtime > YOUNG_S:
+        # Where it cannot be touched it cannot be removed either.
+        with suppress(OSError):
+            os.utime(file)
 
 
 def _refuse_half_restored(data_dir: Path) -> None:

@@ -1,16 +1,22 @@
 """Files and their names: a file that is open may have lost its name to another one."""
 
+import errno
 import fcntl
 import os
 from pathlib import Path
+
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+"""What was there is gone: on NFS a name that somebody else has removed is stale."""
 
 
 def has_name(file: int, path: Path) -> bool:
     """Whether an open file is the one that `path` names now."""
     try:
         named = path.stat()
-    except FileNotFoundError:
-        return False
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return False
+        raise
     return os.path.samestat(os.fstat(file), named)
 
 

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from vibemq.errors import StorageError, StorageFenced, StorageLocked, StoreVersionError
+from vibemq.errors import StorageError, StorageFailed, StorageFenced, StorageLocked, StoreVersionError
 from vibemq.model.stored import StoredState
 from vibemq.storage.interface import StoreLocation
 from vibemq.storage.local.store_file import StoreInfo, read_store_info, write_store_info
@@ -101,6 +101,24 @@ def check_the_directory_says_whose_it_is(subject: Subject) -> None:
     write_store_info(subject.data_dir, info)
     with subject.opened() as (_, state):
         assert state == StoredState()
+
+
+@durable
+def check_a_directory_that_was_moved_is_served_no_more(subject: Subject) -> None:
+    """What it would confirm from then on nobody would find."""
+    aside = subject.data_dir.with_name(f"{subject.data_dir.name}-aside")
+    storage = subject.make(subject.data_dir)
+    storage.open()
+    storage.append(queue())
+    storage.sync()
+    storage.maintain()
+    subject.data_dir.rename(aside)
+    with pytest.raises(StorageFailed, match="is not the one any more that was opened"):
+        storage.maintain()
+    aside.rename(subject.data_dir)
+    storage.close()
+    with subject.opened() as (_, state):
+        assert len(state.queues) == 1
 
 
 def check_close_is_idempotent_and_final(subject: Subject) -> None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -67,6 +68,41 @@ def test_an_owner_learns_that_its_directory_is_another_one(tmp_path: Path, what:
         owner.require_name()
     owner.release()
     owner.require_name()
+
+
+def test_a_file_in_the_place_of_the_directory_is_not_it(tmp_path: Path) -> None:
+    owner = DirectoryLock(tmp_path / "data")
+    owner.acquire()
+    (tmp_path / "data").rename(tmp_path / "aside")
+    (tmp_path / "data").touch()
+    with pytest.raises(StorageFailed, match="is not the one any more that was opened"):
+        owner.require_name()
+    owner.release()
+
+
+def test_a_directory_that_nobody_may_look_into_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(path: Path, *, follow_symlinks: bool = True) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    owner = DirectoryLock(tmp_path)
+    owner.acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", refuse)
+        owner.require_name()
+        owner.require_name()
+    assert caplog.text.count("is still ours: Permission denied") == 1
+    owner.release()
+
+
+def test_a_cleaner_of_what_is_old_leaves_the_lock_of_a_broker_that_runs(tmp_path: Path) -> None:
+    owner = DirectoryLock(tmp_path)
+    owner.acquire()
+    os.utime(tmp_path / "lock", (0, 0))
+    owner.require_name()
+    assert (tmp_path / "lock").stat().st_mtime > 0
+    owner.release()
 
 
 def test_a_directory_that_was_moved_and_put_back_is_still_ours(tmp_path: Path) -> None:

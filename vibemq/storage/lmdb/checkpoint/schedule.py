@@ -397,7 +397,7 @@ class CheckpointDriver:
                 raise StorageError(f"the checkpointer needs more than {timeout_s:.0f} s{complaint}")
             if order and self._full_failures >= FULL_FAILURES_MAX:
                 raise StorageFull(f"no checkpoint for lack of space: {self._link.last_error}")
-            self._ensure_running()
+            self._try_to_run()
             if order and self._ready and not self._ordered_lsn and not self._compacting:
                 self._order()
             self._hear(self._link.wait_answer(WAIT_STEP_S))
