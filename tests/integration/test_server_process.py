@@ -1,5 +1,6 @@
 """`vibemq serve` as a process: its words, its signals, its HTTP."""
 
+import fcntl
 import json
 import os
 import signal
@@ -122,6 +123,19 @@ def test_it_ends_in_order_though_the_reader_of_its_log_has_left(tmp_path: Path) 
     assert broker.process.wait(60) == 0
     assert broker.process.stdout is not None
     broker.process.stdout.close()
+
+
+async def test_it_serves_and_ends_while_the_reader_of_its_log_stands_still(broker: Process) -> None:
+    assert broker.process.stderr is not None
+    fcntl.fcntl(broker.process.stderr, fcntl.F_SETPIPE_SZ, 4_096)
+    async with vibemq.connect(broker.url) as mq:
+        # Each is a line of the audit.
+        for number in range(100):
+            await mq.create_queue(f"q{number}")
+        await mq.publish("q0", 1)
+    assert broker.get("/livez")[0] == 200
+    broker.process.terminate()
+    assert broker.process.wait(60) == 0
 
 
 SIGNALLED = """
