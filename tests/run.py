@@ -86,6 +86,8 @@ class Recorder:
         test = self._tests.setdefault(plain(report.nodeid), {"failed": [], "outcome": "passed"})
         if report.failed:
             test["failed"].append([report.when, report.longreprtext])
+            # A run of twenty minutes need not end before one knows.
+            print(f"\nNOT PASSED {plain(report.nodeid)} ({report.when})", flush=True)
         elif hasattr(report, "wasxfail"):
             test["outcome"] = "xfailed" if report.skipped else "xpassed"
         elif report.skipped:

@@ -93,6 +93,7 @@ def test_what_fails_twice_fails(tmp_path: Path) -> None:
     """
     code, output = run(tmp_path, module)
     assert (code, flaky(output)) == (1, ["test_toy.py::test_shaky"])
+    assert output.index("NOT PASSED test_toy.py::test_bad (call)\n") < output.index("running again")
     assert "FAILED TWICE test_toy.py::test_bad" in output
     assert closing(output) == "1 failed, 2 passed"
 

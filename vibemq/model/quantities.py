@@ -21,7 +21,7 @@ _BINARY: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE_BYTES: Final = {"": 1, "b": 1, **_DECIMAL, **_BINARY, **{f"{unit}ib": factor for unit, factor in _BINARY.items()}}
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 _LEAP_SECOND: Final = re.compile(r"(?<=[0-9]{2}:[0-9]{2}:)60")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)")
 
@@ -69,4 +69,4 @@ def instant_ms(text: str) -> int:
     moment = datetime.fromisoformat(plain)
     if moment.tzinfo is None:
         raise ValueError(f"{text[:40]!r} has no time zone; write 2026-11-26T00:35:00Z")
-    return (moment - _EPOCH) // _MILLISECOND + 1000 * leaps
+    return (moment - EPOCH) // _MILLISECOND + 1000 * leaps

@@ -16,10 +16,10 @@ import orjson
 
 from vibemq.config import Settings
 from vibemq.errors import ConfigInvalid, StorageFenced
-from vibemq.server import logs
 from vibemq.server.broker import Broker
 from vibemq.server.collector import Collector, collector_at_rest
 from vibemq.server.heap import tune_heap
+from vibemq.server.logs import ProcessLog
 from vibemq.server.monitoring.housekeeping import memory_is_short
 from vibemq.server.reload.reloader import SettingsSource
 from vibemq.settings import Loaded
@@ -51,18 +51,19 @@ def serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
     """
     # Until the broker can reload anything: a hang-up is no end.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    logs.set_up(loaded.settings.log)
+    process_log = ProcessLog()
+    process_log.start(loaded.settings.log)
     # Every connection is an open file, and the soft limit is often as low as 1024.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     tune_heap()
     options = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
-    return anyio.run(_serve, loaded, read_again, backend="asyncio", backend_options=options)
+    return anyio.run(_serve, loaded, read_again, process_log, backend="asyncio", backend_options=options)
 
 
-async def _serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
-    source = SettingsSource(read_again, logs.set_up, dict(loaded.origins))
+async def _serve(loaded: Loaded, read_again: Callable[[], Loaded], process_log: ProcessLog) -> int:
+    source = SettingsSource(read_again, process_log.set_up, dict(loaded.origins))
     hung_up = asyncio.Event()
     broker = Broker(
         settings=loaded.settings,

@@ -205,6 +205,21 @@ def test_housekeeping_finds_that_the_directory_was_moved_away(provider: LmdbProv
     provider.abandon()
 
 
+def test_a_directory_that_was_moved_away_is_not_closed_in_order(provider: LmdbProvider, tmp_path: Path) -> None:
+    provider.append(a_queue())
+    provider.append([messages(1, 10)])
+    provider.sync()
+    (tmp_path / "data").rename(tmp_path / "aside")
+    (tmp_path / "data").mkdir()
+    with pytest.raises(StorageFailed, match=r"moved, replaced or deleted"):
+        provider.close()
+    assert not any((tmp_path / "data").iterdir())
+    moved = LmdbProvider(tmp_path / "aside", SMALL)
+    moved.open()
+    assert sequences(moved) == list(range(1, 11))
+    moved.close()
+
+
 def test_a_start_that_fails_late_leaves_nothing_open_and_the_next_one_serves(
     provider: LmdbProvider, tmp_path: Path
 ) -> None:

@@ -289,6 +289,15 @@ def test_nothing_is_confirmed_once_the_directory_was_moved_away(storage: SqliteS
             verb()
 
 
+def test_a_directory_that_was_moved_away_is_not_closed_in_order(storage: SqliteStorage, data_dir: Path) -> None:
+    storage.append(queue())
+    data_dir.rename(data_dir.with_name("aside"))
+    data_dir.mkdir()
+    with pytest.raises(StorageFailed, match="moved, replaced or deleted"):
+        storage.close()
+    assert not any(data_dir.iterdir())
+
+
 def test_a_database_that_another_program_keeps_locked_is_told(storage: SqliteStorage, data_dir: Path) -> None:
     storage.append(queue())
     assert storage._connection is not None

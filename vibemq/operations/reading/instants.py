@@ -1,14 +1,13 @@
 """Instants: milliseconds inside, RFC 3339 with milliseconds outside. Pure."""
 
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
 from vibemq.errors import InvalidPayload
-from vibemq.model.quantities import instant_ms
+from vibemq.model.quantities import EPOCH, instant_ms
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = 253_402_300_799_999
 OPAQUE = frozenset(("headers", "header", "options", "arguments", "payload", "values"))
 """Fields whose content people or programs have chosen: nothing in them is taken for an instant."""
@@ -18,7 +17,7 @@ OPAQUE = frozenset(("headers", "header", "options", "arguments", "payload", "val
 def written(instant: int) -> str:
     """`2026-11-26T00:35:00.000Z`; what lies beyond the year 9999 is its end."""
     instant = min(max(instant, 0), _LAST)
-    moment = _EPOCH + timedelta(milliseconds=instant)
+    moment = EPOCH + timedelta(milliseconds=instant)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{instant % 1000:03d}Z"
 
 

@@ -242,6 +242,12 @@ class LmdbProvider:
     def close(self) -> None:
         if self._store.closed:
             return
+        try:
+            # A last checkpoint is for this store, not for another one that has its name now.
+            self._owner.require_name()
+        except StorageError:
+            self.abandon()
+            raise
         self._store.end()
         self._driver.end_backups()
         self._spare_segments.stop()

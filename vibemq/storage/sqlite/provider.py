@@ -285,6 +285,7 @@ class SqliteStorage:
                 return
             try:
                 if self._failed is None:
+                    self._require_directory()
                     self.sync()
                     self._fold_log()
             finally:

@@ -1,4 +1,4 @@
-"""Logging of `vibemq serve`: to stderr, as text or as JSON lines. Embedded brokers leave logging to their program.
+"""Records as text or as JSON lines.
 
 Peers choose names, ids and reasons, which end in messages, extras and tracebacks. One record is one line of JSON, or
 one line of text with a traceback indented below it, whatever these values hold: characters that end a line, steer a
@@ -8,19 +8,12 @@ terminal or reverse the direction of writing are written as escapes. The secrets
 import json
 import logging
 import re
-import sys
-import time
-from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
 from vibemq.auth.tokens import masked
-from vibemq.config import Log
-from vibemq.server.access.audit import AUDIT
-from vibemq.server.access.limits import TokenBucket
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -94,58 +87,3 @@ def _json(line: dict[str, object]) -> str:
     except TypeError:
         # Half a surrogate pair, or a number beyond 64 bits.
         return json.dumps(line, default=str, skipkeys=True)
-
-
-CAUSED_BY_STRANGERS = frozenset({"conn.rejected", "conn.dropped", "conn.broken"})
-"""Events that anybody can cause in any number."""
-AT_ONCE_MAX = 50
-AT_ONCE_PER_S = 5
-
-
-class StrangersFilter(logging.Filter):
-    """Lets few records through of each event that strangers cause; the next one says how many there were besides.
-
-    Args:
-        monotonic: seconds.
-    """
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._monotonic = monotonic
-        self._buckets = {event: TokenBucket(AT_ONCE_PER_S, AT_ONCE_MAX, monotonic()) for event in CAUSED_BY_STRANGERS}
-        self._left_out: Counter[str] = Counter()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        event = getattr(record, "event", None)
-        bucket = self._buckets.get(event) if isinstance(event, str) else None
-        if bucket is None:
-            return True
-        if not bucket.take(1, self._monotonic()):
-            self._left_out[str(event)] += 1
-            return False
-        if left_out := self._left_out.pop(str(event), 0):
-            record.msg = f"{record.getMessage()} (and {left_out} more before)"
-            record.args = None
-            record.__dict__["left_out"] = left_out
-        return True
-
-
-def set_up(log: Log) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(StrangersFilter())
-    if log.format == "json":
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(TextFormatter())
-    logging.basicConfig(level=log.level.upper(), handlers=[handler], force=True)
-    _set_up_audit()
-
-
-def _set_up_audit() -> None:
-    """JSON lines for whoever collects them, whatever people want to read."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
-    audit = logging.getLogger(AUDIT)
-    audit.handlers = [handler]
-    audit.setLevel(logging.INFO)
-    audit.propagate = False

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from vibemq.server.logs import AT_ONCE_MAX, JsonFormatter, StrangersFilter, TextFormatter
+from vibemq.server.logs.formats import JsonFormatter, TextFormatter
 
 HOSTILE = [
     "a\n2026-01-01 00:00:00,000 INFO    vibemq.broker: all is well",
@@ -27,7 +27,7 @@ UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 
 
 def said(formatter: logging.Formatter, name: str, value: str) -> str:
-    """What the handler of the root logger, as `set_up` installs it, writes of three records with a hostile value.
+    """What the handler of the root logger, as `ProcessLog` installs it, writes of three records with a hostile value.
 
     It is the only one meanwhile: pytest's own would put what they hear into reports, and no worker can send half a
     surrogate pair.
@@ -100,23 +100,6 @@ def test_text_ends_with_whom_the_record_is_about() -> None:
     )
     plain = logging.makeLogRecord({"msg": "listening", "levelname": "INFO", "name": "vibemq.broker"})
     assert TextFormatter().format(plain).endswith("vibemq.broker: listening")
-
-
-def test_what_strangers_cause_in_any_number_is_few_lines_and_a_count() -> None:
-    now = 0.0
-    strangers = StrangersFilter(lambda: now)
-
-    def written(event: str | None) -> list[str]:
-        record = logging.makeLogRecord({"msg": "refused: %s", "args": ("100 %s",), "event": event})
-        return [record.getMessage()] if strangers.filter(record) else []
-
-    lines = [line for _ in range(1_000) for line in written("conn.rejected")]
-    assert lines == ["refused: 100 %s"] * AT_ONCE_MAX
-    assert written("conn.dropped") == ["refused: 100 %s"], "each event has lines of its own"
-    assert len([line for _ in range(1_000) for line in written("admin")]) == 1_000
-    now = 1.0
-    assert written("conn.rejected") == [f"refused: 100 %s (and {1_000 - AT_ONCE_MAX} more before)"]
-    assert written("conn.rejected") == ["refused: 100 %s"]
 
 
 def test_secrets_of_tokens_are_in_no_line() -> None:
