@@ -95,6 +95,8 @@ HTTP_ROWS: dict[str, Row] = {
         API + "test_guesses_count_whatever_the_door",
         API + "test_many_logins_keep_nobody_waiting",
         GUARDS + "test_guesses_wait_longer_and_longer_and_are_written_down",
+        measured=("bench/logins/__main__.py",),
+        but="What a flood of logins costs others in time is measured, over the native protocol.",
     ),
     "H11": _row(
         "Users cannot be told from nobody.",

@@ -6,6 +6,7 @@ import logging
 import re
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from http.cookies import SimpleCookie
@@ -21,12 +22,16 @@ from tests.integration.certificates import Authority
 from tests.integration.http_api import API, ApiClient, everybody, serving
 from tests.integration.test_http_streams import reading
 from tests.waiting import until
+from vibemq.auth import users as auth_users
+from vibemq.auth.passwords import verify_password
 from vibemq.config import Auth
 from vibemq.errors import AuthFailed
 from vibemq.server.access import guessing
 from vibemq.web.api.contract import BASE
 from vibemq.web.api.endpoints import ENDPOINTS
 from vibemq.web.api.guardrails import bodies
+from vibemq.web.api.guardrails.rates import TOGETHER
+from vibemq.web.api.kinds import Kind
 from vibemq.web.limits import CONNECTIONS_MAX
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("security")]
@@ -351,16 +356,54 @@ async def test_users_cannot_be_told_from_nobody(guarded: ApiClient) -> None:
     assert answers[0] == answers[1]
 
 
-async def test_many_logins_keep_nobody_waiting(guarded: ApiClient) -> None:
-    await guarded.done("GET", "/session", "root")
-    flood = [
-        asyncio.ensure_future(guarded.ask("POST", "/session", json={"user": f"u{number}", "password": "x"}))
-        for number in range(60)
-    ]
-    for _ in range(20):
-        assert (await guarded.http.get("/livez")).status_code == 200
-        assert (await guarded.get("/session", "root")).status_code == 200
-    assert {answer.status_code for answer in await asyncio.gather(*flood)} <= {401, 429}
+@pytest.mark.parametrize("logins", [100, pytest.param(1_000, marks=pytest.mark.long)])
+async def test_many_logins_keep_nobody_waiting(
+    guarded: ApiClient, monkeypatch: pytest.MonkeyPatch, logins: int
+) -> None:
+    """All come at once, and no check of a password ends before everybody else has been served."""
+    checking, together, beside_the_loop, may_end = set[int](), set[int](), set[bool](), threading.Event()
+    answers, turned_away, connections = list[int](), asyncio.Event(), asyncio.Semaphore(100)
+    check = verify_password
+
+    def held_up(password: str, stored: str) -> bool:
+        checking.add(threading.get_ident())
+        together.add(len(checking))
+        beside_the_loop.add(threading.current_thread() is not threading.main_thread())
+        may_end.wait()
+        checking.discard(threading.get_ident())
+        return check(password, stored)
+
+    async def guess(http: httpx.AsyncClient, number: int) -> None:
+        async with connections:
+            answer = await http.post(f"{API}/session", json={"user": f"u{number}", "password": "x"})
+        answers.append(answer.status_code)
+        if len(answers) == logins - TOGETHER[Kind.LOGIN].of_client:
+            turned_away.set()
+
+    await guarded.done("PUT", "/queues/a.q", "root")
+    await guarded.done("GET", "/session", "owner")
+    async with (
+        vibemq.connect(guarded.broker.url, username="owner", password=PASSWORD) as mq,
+        ApiClient(guarded.broker).http as flooding,
+        asyncio.TaskGroup() as tasks,
+    ):
+        monkeypatch.setattr(auth_users, "verify_password", held_up)
+        for number in range(logins):
+            tasks.create_task(guess(flooding, number))
+        try:
+            await turned_away.wait()
+            await until(lambda: len(checking) == 2)
+            assert set(answers) == {429}
+            assert (await guarded.http.get("/livez")).status_code == 200
+            assert (await guarded.get("/queues/a.q", "owner")).status_code == 200
+            await mq.publish("a.q", b"x")
+            [message] = await mq.fetch("a.q")
+            await message.ack()
+            assert len(answers) == logins - TOGETHER[Kind.LOGIN].of_client
+        finally:
+            may_end.set()
+    assert set(answers) == {429, 401}
+    assert (max(together), beside_the_loop) == (2, {True})
 
 
 # -- answers (7.1-14, 15, 16, 25) -------------------------------------------------------------------------------------
