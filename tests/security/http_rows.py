@@ -138,8 +138,8 @@ HTTP_ROWS: dict[str, Row] = {
         "integration/cli_online/test_queues.py::test_odd_names_behind_two_hyphens_are_names",
     ),
     "H19": _row(
-        "A packed body is opened as far as was asked, and no further than its limit, in a thread and in less than twice "
-        "the memory of the limit.",
+        "A packed body is opened as far as was asked, and no further than its limit, in a thread and in less than "
+        "twice the memory of the limit.",
         STREAMS + "test_packed_bodies_and_bombs",
         "integration/test_looking_at_messages.py::test_a_bomb_is_opened_as_far_as_is_asked_for",
     ),
