@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from http.cookies import SimpleCookie
@@ -17,7 +18,7 @@ import httpx
 import pytest
 
 import vibemq
-from tests.integration.access import PASSWORD, cheap_hash
+from tests.integration.access import PASSWORD, SINGLE, cheap_hash
 from tests.integration.certificates import Authority
 from tests.integration.http_api import API, ApiClient, everybody, serving
 from tests.integration.test_http_streams import reading
@@ -32,11 +33,14 @@ from vibemq.web.api.endpoints import ENDPOINTS
 from vibemq.web.api.guardrails import bodies
 from vibemq.web.api.guardrails.rates import TOGETHER
 from vibemq.web.api.kinds import Kind
+from vibemq.web.api.streams import stream as streams
 from vibemq.web.limits import CONNECTIONS_MAX
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("security")]
 
 SITE = {"Sec-Fetch-Site": "same-origin"}
+UNREAD, STREAMS_MAX = 200, 32
+"""Streams that are asked for, and how many there may be of all clients together."""
 
 
 @pytest.fixture
@@ -514,21 +518,52 @@ async def test_a_body_that_comes_too_slowly_ends_with_its_connection(
     assert guarded.broker.queue_info("q") is None
 
 
-async def test_silent_and_half_requests_keep_nobody_out(guarded: ApiClient) -> None:
-    assert guarded.broker.http_address is not None
+async def test_silent_and_half_requests_keep_nobody_out(guarded: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do streams that nobody reads, and together they take little memory."""
+    monkeypatch.setattr(streams, "HEARTBEAT", b": " + b"x" * 65_536 + b"\n\n")
+    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.0)
+    monkeypatch.setattr(streams, "LOOK_S", 0.01)
+    monkeypatch.setattr(streams, "UNREAD_S", 3_600.0)
+    web = guarded.broker._listeners.web
+    assert web is not None
+    # What the system holds for a connection, which is not the broker's memory, is soon full.
+    web._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    await guarded.done("PUT", "/queues/a.q", "root")
+    logins = [base64.b64encode(f"{user}:{PASSWORD}".encode()) for user in ("root", "owner", "none", *SINGLE)]
+    stream = b"GET /api/v1/events?topic=overview HTTP/1.1\r\nHost: x\r\nAuthorization: Basic %b\r\n\r\n"
     half = b"POST /api/v1/session HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-    with ExitStack() as stack:
-        for number in range(2 * CONNECTIONS_MAX):
-            peer = stack.enter_context(socket.create_connection(guarded.broker.http_address))
-            peer.setblocking(False)
-            if number % 2:
-                peer.send(half)
-            if not number % 50:
-                await asyncio.sleep(0)
-        async with ApiClient(guarded.broker).http as http:
-            assert (await http.get("/livez")).status_code == 200
-            answer = await http.get(f"{API}/session", auth=("root", PASSWORD))
-            assert answer.status_code == 200
+
+    def unread() -> int:
+        return sum(one.transport.get_write_buffer_size() > 0 for one in list(web.pool._open))
+
+    async with vibemq.connect(guarded.broker.url, username="owner", password=PASSWORD) as mq:
+        tracemalloc.start()
+        try:
+            with ExitStack() as stack:
+                await flood(stack, guarded, [stream % logins[number % len(logins)] for number in range(UNREAD)])
+                await until(lambda: unread() > STREAMS_MAX // 2)
+                await flood(stack, guarded, [b"", half] * (2 * CONNECTIONS_MAX // 2))
+                async with ApiClient(guarded.broker).http as http:
+                    assert (await http.get("/livez")).status_code == 200
+                    answer = await http.get(f"{API}/session", auth=("root", PASSWORD))
+                    assert answer.status_code == 200
+                await mq.publish("a.q", b"x")
+                assert len(web.pool) <= CONNECTIONS_MAX
+                assert tracemalloc.get_traced_memory()[1] < 32 << 20
+        finally:
+            tracemalloc.stop()
+
+
+async def flood(stack: ExitStack, api: ApiClient, said: list[bytes]) -> None:
+    """Connections that say this and read nothing, from many addresses: each may have a few streams."""
+    assert api.broker.http_address is not None
+    for number, text in enumerate(said):
+        peer = stack.enter_context(socket.socket())
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        peer.bind((f"127.0.0.{2 + number % 50}", 0))
+        peer.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(peer, api.broker.http_address)
+        peer.send(text)
 
 
 async def test_who_asks_too_often_waits_and_nobody_else_does(tmp_path: Path) -> None:
