@@ -9,7 +9,7 @@ import ssl
 import threading
 import tracemalloc
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Any
@@ -542,7 +542,7 @@ async def test_silent_and_half_requests_keep_nobody_out(guarded: ApiClient, monk
             with ExitStack() as stack:
                 await flood(stack, guarded, [stream % logins[number % len(logins)] for number in range(UNREAD)])
                 await until(lambda: unread() > STREAMS_MAX // 2)
-                await flood(stack, guarded, [b"", half] * (2 * CONNECTIONS_MAX // 2))
+                await flood(stack, guarded, [b"", half] * CONNECTIONS_MAX)
                 async with ApiClient(guarded.broker).http as http:
                     assert (await http.get("/livez")).status_code == 200
                     answer = await http.get(f"{API}/session", auth=("root", PASSWORD))
@@ -563,7 +563,9 @@ async def flood(stack: ExitStack, api: ApiClient, said: list[bytes]) -> None:
         peer.bind((f"127.0.0.{2 + number % 50}", 0))
         peer.setblocking(False)
         await asyncio.get_running_loop().sock_connect(peer, api.broker.http_address)
-        peer.send(text)
+        with suppress(ConnectionError):
+            # It may have made room for others.
+            peer.send(text)
 
 
 async def test_who_asks_too_often_waits_and_nobody_else_does(tmp_path: Path) -> None:
