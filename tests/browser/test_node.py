@@ -1,5 +1,5 @@
-"""The console under node, where there is one: its pure parts run, all of it is read by TypeScript and Biome, and what it
-vendors is made anew."""
+"""The console under node, where there is one: its pure parts run, all of it is read by TypeScript and Biome, and
+what it vendors is made anew."""
 
 import shutil
 import subprocess
