@@ -306,7 +306,7 @@ async def test_a_list_that_is_known_is_not_sent_again(api: ApiClient) -> None:
     assert (await api.get("/definitions", headers={"If-None-Match": first.headers["etag"]})).status_code == 200
 
 
-async def test_a_cursor_belongs_to_its_list_and_user(tmp_path: Path) -> None:
+async def test_a_cursor_belongs_to_its_list_user_and_run(tmp_path: Path) -> None:
     async with serving(tmp_path, auth=everybody()) as api:
         for number in range(3):
             await api.done("PUT", f"/queues/a.{number}", "root")
@@ -317,6 +317,8 @@ async def test_a_cursor_belongs_to_its_list_and_user(tmp_path: Path) -> None:
         assert await api.code("GET", f"/definitions?cursor={cursor[:-4]}AAAA", "owner") == refused
         assert await api.code("GET", f"/dead-letters?cursor={cursor}", "root") == refused
         assert await api.code("GET", f"/definitions?cursor={'A' * 5000}", "owner") == refused
+    async with serving(tmp_path, auth=everybody()) as api:
+        assert await api.code("GET", f"/definitions?limit=1&cursor={cursor}", "owner") == refused, "of an earlier run"
 
 
 async def test_a_limited_user_sees_the_own_queues_only(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ HTTP_ROWS: dict[str, Row] = {
     ),
     "H22": _row(
         "Cursors and leases are worth nothing to others, changed, or after a restart.",
-        HTTP + "test_a_cursor_belongs_to_its_list_and_user",
+        HTTP + "test_a_cursor_belongs_to_its_list_user_and_run",
         MESSAGES + "test_a_lease_is_worth_nothing_to_others_nor_after_a_restart",
     ),
     "H23": _row(
