@@ -121,6 +121,7 @@ HTTP_ROWS: dict[str, Row] = {
     "H15": _row(
         "Bodies are files in which nothing runs.",
         STREAMS + "test_bodies_are_files_that_nothing_runs_in",
+        PAGES + "test_a_body_that_is_opened_in_a_tab_is_a_file_in_which_nothing_runs",
         API + "test_headers_of_every_answer",
     ),
     "H16": _row(
@@ -134,7 +135,7 @@ HTTP_ROWS: dict[str, Row] = {
         "Queues with odd names are reached, changed and deleted by page, API and command.",
         HTTP + "test_every_name_is_reached",
         HTTP + "test_a_slash_or_a_control_character_makes_no_name",
-        PAGES + "test_queues_with_odd_names_are_reached_and_deleted_from_their_pages",
+        PAGES + "test_queues_with_odd_names_are_reached_purged_and_deleted_from_their_pages",
         "integration/cli_online/test_queues.py::test_odd_names_behind_two_hyphens_are_names",
     ),
     "H19": _row(
