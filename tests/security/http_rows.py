@@ -49,7 +49,7 @@ HTTP_ROWS: dict[str, Row] = {
         JOB_RIGHTS + "test_who_has_gone_before_a_restart_has_no_job_after_it",
         JOB_RIGHTS + "test_a_new_user_of_the_same_name_has_no_job_of_the_old_one",
         JOB_RIGHTS + "test_a_user_of_the_settings_has_no_job_of_a_stored_one_of_the_same_name",
-        HTTP + "test_connections_are_listed_and_closed",
+        HTTP + "test_a_connection_is_closed_by_its_user_and_by_nobody_who_may_not",
     ),
     "H4": _row(
         "No page of another site changes anything, with or without Sec-Fetch-Site.",
