@@ -70,6 +70,9 @@ class ServedBroker:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
     def start_again(self) -> None:
         self._start(self._ports)
 
@@ -83,7 +86,7 @@ class ServedBroker:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._end(signal.SIGTERM)
+        self.stop()
         self._log.close()
 
 
