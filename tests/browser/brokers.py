@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,8 +24,17 @@ CEILING_MS = 120_000
 
 
 class ServedBroker:
-    def __init__(self, room: Path, settings: str = "") -> None:
+    def __init__(
+        self,
+        room: Path,
+        settings: str = "",
+        *,
+        serve: Sequence[str] = SERVE,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._room = room
+        self._serve = serve
+        self._environment = os.environ if environment is None else environment
         (room / "vibemq.toml").write_text(settings)
         self._log = (room / "log").open("wb")
         ports = self._start({"http": 0, "native": 0})
@@ -39,14 +48,14 @@ class ServedBroker:
         """Until it is ready; answers its ports."""
         self._process = subprocess.Popen(
             [
-                *SERVE,
+                *self._serve,
                 *("--port", str(ports["native"]), "--http-port", str(ports["http"])),
                 *("--data-dir", str(self._room / "data"), "--config", str(self._room / "vibemq.toml")),
             ],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env={name: value for name, value in os.environ.items() if not name.startswith("VIBEMQ_")},
+            env={name: value for name, value in self._environment.items() if not name.startswith("VIBEMQ_")},
         )
         assert self._process.stdout is not None
         found = {}
@@ -61,6 +70,9 @@ class ServedBroker:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
     def start_again(self) -> None:
         self._start(self._ports)
 
@@ -74,7 +86,7 @@ class ServedBroker:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._end(signal.SIGTERM)
+        self.stop()
         self._log.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import vibemq.sync
 from tests.browser.brokers import CEILING_MS, ServedBroker
-from tests.browser.hostile import HOSTILE, LONG
+from tests.browser.hostile import HOSTILE, LONG, MARK
 from vibemq.web.console.pages import PAGES
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -19,6 +19,12 @@ Opener = Callable[..., Any]
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 ODD_NAMES = (".", "..", "...", "-x", "--yes", "a.b", "ก" * 256)
 QUEUES = {"orders", "fan", *ODD_NAMES}
+GOING = ("..", "--yes", "ก" * 256)
+PAGES_OF_STRANGERS = (
+    f"<!doctype html><script>{MARK}</script>",
+    f'<svg xmlns="http://www.w3.org/2000/svg" onload="{MARK}"><script>{MARK}</script></svg>',
+    f"%PDF-1.7\n1 0 obj<</Type/Catalog/OpenAction<</S/JavaScript/JS(app.{MARK})>>>>endobj\ntrailer<</Root 1 0 R>>",
+)
 SHOWN = {"connections": ["^Close…"], "queue?queue=fan": ["^Seek…"], "letter?id=1": ["^Edit and replay…"]}
 SHOWN_TOO = {
     "queue?queue=fan": ["^Delete…"],
@@ -120,15 +126,23 @@ def test_no_page_of_another_site_shows_the_console_in_a_frame(browser: Any, host
     context.close()
 
 
-def test_queues_with_odd_names_are_reached_and_deleted_from_their_pages(
+def test_queues_with_odd_names_are_reached_purged_and_deleted_from_their_pages(
     hostile_broker: ServedBroker, opened: Opener
 ) -> None:
     page = opened(hostile_broker.origin)
-    for name in ("..", "--yes"):
+    with vibemq.sync.connect(hostile_broker.url) as mq:
+        for name in GOING:
+            mq.publish(name, b"x")
+    for name in GOING:
         show(page, hostile_broker, "queues")
         page.get_by_role("link", name=name, exact=True).click()
-        page.get_by_role("button", name="Delete queue…").click()
+        page.get_by_role("button", name="Purge messages…").click()
         dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Type").fill("1")
+        dialog.get_by_role("button", name="Purge 1 message").click()
+        page.get_by_text("Purged 1 message.").wait_for()
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Delete queue…").click()
         button = dialog.get_by_role("button", name="Delete the queue")
         assert button.is_disabled()
         dialog.get_by_label("Type").fill(name)
@@ -136,7 +150,25 @@ def test_queues_with_odd_names_are_reached_and_deleted_from_their_pages(
         page.get_by_role("heading", name="Queues", exact=True).wait_for()
     with vibemq.sync.connect(hostile_broker.url) as mq:
         left = {info["name"] for info in mq.admin("queue.list")}
-    assert left == QUEUES - {"..", "--yes"}
+        # Other tests look at pages with a long name.
+        mq.create_queue(GOING[-1], max_attempts=1)
+    assert left == QUEUES - set(GOING)
+
+
+@pytest.mark.parametrize("body", PAGES_OF_STRANGERS, ids=lambda body: str(body[1:4]))
+def test_a_body_that_is_opened_in_a_tab_is_a_file_in_which_nothing_runs(
+    hostile_broker: ServedBroker, opened: Opener, body: str
+) -> None:
+    page = opened(hostile_broker.origin)
+    with vibemq.sync.connect(hostile_broker.url) as mq:
+        mq.create_queue("pages")
+        mq.publish("pages", body, headers={"content-type": "text/html"})
+        with page.expect_download() as begun, pytest.raises(Exception, match="Download is starting"):
+            page.goto(f"{hostile_broker.origin}/api/v1/queues/pages/messages/1/body")
+        assert begun.value.suggested_filename == "message-1.bin"
+        assert begun.value.path().read_text() == body
+        assert page.url == "about:blank"
+        mq.delete_queue("pages")
 
 
 def test_an_address_that_names_nothing_says_so_under_a_heading(hostile_broker: ServedBroker, opened: Opener) -> None:

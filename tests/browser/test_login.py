@@ -91,7 +91,9 @@ def test_logging_out_ends_the_session_and_the_next_request_leads_to_the_login(
     page.get_by_role("heading", name="Log in").wait_for()
 
 
-def test_who_could_not_be_logged_out_is_told_so(closed_broker: ServedBroker, opened: Opener) -> None:
+def test_who_could_not_be_logged_out_is_told_so_and_logs_out_everywhere_then(
+    closed_broker: ServedBroker, opened: Opener
+) -> None:
     page = opened(closed_broker.origin)
     page.goto(f"{closed_broker.console}login?then=queues")
     log_in(page)
@@ -101,8 +103,14 @@ def test_who_could_not_be_logged_out_is_told_so(closed_broker: ServedBroker, ope
     page.get_by_role("button", name="Log out everywhere").click()
     page.get_by_role("status").get_by_text("You may still be logged in. The broker cannot be reached.").wait_for()
     page.unroute("**/api/v1/session*")
-    page.get_by_role("button", name="Log out", exact=True).click()
-    page.get_by_role("heading", name="Log in").wait_for()
+    # In another browser, on a page that is open.
+    other = opened(closed_broker.origin)
+    other.goto(f"{closed_broker.console}login?then=queues")
+    log_in(other)
+    other.get_by_role("heading", name="Queues", exact=True).wait_for()
+    page.get_by_role("button", name="Log out everywhere").click()
+    for each in (page, other):
+        each.get_by_role("heading", name="Log in").wait_for()
 
 
 def test_a_session_that_has_ended_under_an_open_page_leads_to_the_login_and_back(

@@ -316,6 +316,38 @@ def test_a_publish_that_is_refused_says_why_and_keeps_what_was_typed(full_broker
         mq.delete_queue("tight")
 
 
+def test_what_is_too_large_or_comes_to_a_broker_without_memory_is_refused_in_words(
+    tmp_path: Path, opened: Opener
+) -> None:
+    with ServedBroker(tmp_path) as broker, vibemq.sync.connect(broker.url) as mq:
+        mq.create_queue("refusing")
+        page = opened(broker.origin)
+        page.goto(f"{broker.console}queue?queue=refusing")
+        page.get_by_role("button", name="Publish", exact=True).click()
+        dialog = page.get_by_role("dialog")
+        body, alert = dialog.get_by_label("Body", exact=True), dialog.get_by_role("alert")
+        button = dialog.get_by_role("button", name=re.compile("^Publish"))
+        body.fill("x" * 1_100_000)
+        button.click()
+        alert.get_by_text(re.compile("^The message has 1,100,.* 1,048,576.*native protocol")).wait_for()
+        alert.get_by_text("MESSAGE_TOO_LARGE").wait_for()
+        assert len(body.input_value()) == 1_100_000
+        body.fill("small")
+        (tmp_path / "vibemq.toml").write_text("[limits]\nmemory_limit_bytes = 1\n")
+        mq.admin("broker.reload")
+        wait_until(lambda: admin(broker, "broker.overview")["state"] == "alarm")
+        button.click()
+        alert.get_by_text(re.compile("^The broker refuses messages at present .*memory")).wait_for()
+        alert.get_by_text("BLOCKED").wait_for()
+        assert body.input_value() == "small"
+        (tmp_path / "vibemq.toml").write_text("")
+        mq.admin("broker.reload")
+        wait_until(lambda: admin(broker, "broker.overview")["state"] != "alarm")
+        button.click()
+        dialog.get_by_text("Published and confirmed as message 1").wait_for()
+        assert alert.count() == 0
+
+
 def test_a_message_like_another_keeps_its_content_type_and_priority(full_broker: ServedBroker, opened: Opener) -> None:
     with vibemq.sync.connect(full_broker.url) as mq:
         mq.create_queue("alike", mode="priority_based")

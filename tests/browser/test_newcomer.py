@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,20 @@ import pytest
 
 import vibemq.sync
 from tests.browser.brokers import ServedBroker
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 Opener = Callable[..., Any]
+COUNT_MARKS = """{
+  const canvas = CanvasRenderingContext2D.prototype, { clearRect, fillText } = canvas;
+  canvas.clearRect = function (...where) { this.canvas.marks = 0; clearRect.apply(this, where); };
+  canvas.fillText = function (text, ...where) {
+    this.canvas.marks += text === "started";
+    fillText.call(this, text, ...where);
+  };
+}"""
+"""How many starts of the broker are written into a chart, as it was drawn last."""
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +199,23 @@ def test_a_page_goes_on_when_its_broker_was_started_anew(tmp_path: Any, opened: 
         broker.start_again()
         page.get_by_text("has not answered for").wait_for(state="hidden")
         assert page.url == f"{broker.console}queues?sort=-ready"
+        with vibemq.sync.connect(broker.url) as mq:
+            mq.create_queue("made-afterwards")
+        page.get_by_role("link", name="made-afterwards").wait_for()
+
+
+def test_a_new_start_is_marked_in_the_charts_of_an_open_page(tmp_path: Any, opened: Opener) -> None:
+    with ServedBroker(tmp_path) as broker:
+        with vibemq.sync.connect(broker.url) as mq:
+            mq.create_queue("charted")
+        page = opened(broker.origin)
+        page.add_init_script(COUNT_MARKS)
+        page.goto(broker.console)
+        marks = partial(page.evaluate, "() => document.querySelector('canvas')?.marks")
+        wait_until(lambda: marks() == 1)
+        broker.stop()
+        broker.start_again()
+        wait_until(lambda: marks() == 2)
 
 
 def test_what_died_is_an_alert_that_leads_to_the_letters_and_a_check(own_broker: ServedBroker, opened: Opener) -> None:

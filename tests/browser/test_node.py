@@ -1,4 +1,5 @@
-"""The console under node, where there is one: its pure parts run, all of it is read by TypeScript and Biome."""
+"""The console under node, where there is one: its pure parts run, all of it is read by TypeScript and Biome, and
+what it vendors is made anew."""
 
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.console.check import STATIC, NotFetched, fetch, findings
+from tools.console.vendor import TARGET, TESTS, build, compare
 from vibemq.web.console.files import read_assets
 
 NODE = shutil.which("node")
@@ -54,3 +56,22 @@ def test_typescript_and_biome_find_nothing_to_mend_but_what_was_broken(tmp_path:
     found = findings(static=broken)
     assert "'rate_then' does not exist" in found
     assert "noUnusedVariables" in found
+
+
+def test_the_vendored_files_are_those_that_npm_and_esbuild_make(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `make console-vendor ARGS=--check` does."""
+    made, made_for_tests = tmp_path / "vendor", tmp_path / "tests"
+    try:
+        build(tmp_path, made, made_for_tests)
+    except FileNotFoundError:
+        pytest.skip("no npm on the path (Debian: apt-get install npm)")
+    except subprocess.CalledProcessError as error:
+        if error.cmd[0] != "npm":
+            raise
+        pytest.skip("npm cannot fetch the packages")
+    assert (compare(made, TARGET), compare(made_for_tests, TESTS)) == (0, 0), capsys.readouterr().out
+    (made / "ui.js").write_text("")
+    assert compare(made, TARGET) == 1
+    assert "not as made anew: ui.js" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import vibemq
-from tests.integration.access import cheap_hash
+from tests.integration.access import PASSWORD, cheap_hash
 from tests.integration.certificates import Authority, Signed
 from tests.integration.http_api import ApiClient, everybody, serving
 from vibemq.server.broker import Broker
@@ -306,7 +306,7 @@ async def test_a_list_that_is_known_is_not_sent_again(api: ApiClient) -> None:
     assert (await api.get("/definitions", headers={"If-None-Match": first.headers["etag"]})).status_code == 200
 
 
-async def test_a_cursor_belongs_to_its_list_and_user(tmp_path: Path) -> None:
+async def test_a_cursor_belongs_to_its_list_user_and_run(tmp_path: Path) -> None:
     async with serving(tmp_path, auth=everybody()) as api:
         for number in range(3):
             await api.done("PUT", f"/queues/a.{number}", "root")
@@ -317,6 +317,8 @@ async def test_a_cursor_belongs_to_its_list_and_user(tmp_path: Path) -> None:
         assert await api.code("GET", f"/definitions?cursor={cursor[:-4]}AAAA", "owner") == refused
         assert await api.code("GET", f"/dead-letters?cursor={cursor}", "root") == refused
         assert await api.code("GET", f"/definitions?cursor={'A' * 5000}", "owner") == refused
+    async with serving(tmp_path, auth=everybody()) as api:
+        assert await api.code("GET", f"/definitions?limit=1&cursor={cursor}", "owner") == refused, "of an earlier run"
 
 
 async def test_a_limited_user_sees_the_own_queues_only(tmp_path: Path) -> None:
@@ -464,6 +466,25 @@ async def test_connections_are_listed_and_closed(api: ApiClient) -> None:
         (shown,) = (await api.done("GET", "/connections"))["items"]
         assert await api.done("DELETE", f"/connections/{shown['connection_id']}") == {"closed": 1, "unsettled": 0}
     assert await api.code("DELETE", "/connections/nobody") == (404, "UNKNOWN_COMMAND")
+
+
+async def test_a_connection_is_closed_by_its_user_and_by_nobody_who_may_not(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, auth=everybody()) as api,
+        vibemq.connect(api.broker.url, username="owner", password=PASSWORD) as mine,
+        vibemq.connect(api.broker.url, username="none", password=PASSWORD) as other,
+    ):
+        shown = (await api.done("GET", "/connections", "root"))["items"]
+        theirs = next(row["connection_id"] for row in shown if row["user"] == "none")
+        for path in (f"/connections/{theirs}", f"/connections/{theirs}?user=none", "/connections/nobody"):
+            for user in ("owner", "inspect", "list", "delete"):
+                assert await api.code("DELETE", path, user) == (403, "NOT_AUTHORIZED"), (path, user)
+        # Among the own ones there is none of that id.
+        code = await api.code("DELETE", f"/connections/{theirs}?user=owner", "owner")
+        assert code == (404, "UNKNOWN_COMMAND")
+        for mq in (mine, other):
+            await mq.ping()
+        assert (await api.done("DELETE", f"/connections/{theirs}?user=none", "none"))["closed"] == 1
 
 
 # -- what the request may be ------------------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ HOSTILE = {
     b"\xff\xfe": "INVALID_MESSAGE",
     b'{"id": ""}': "INVALID_PAYLOAD",
     b'{"payload": "' + b"x" * 1_050_000 + b'"}': "MESSAGE_TOO_LARGE",
-    b'{"payload": "' + b"x" * 1_500_000 + b'"}': "INVALID_MESSAGE",
+    b'{"payload": "' + b"x" * 1_500_000 + b'"}': "MESSAGE_TOO_LARGE",
 }
 
 

@@ -4,17 +4,20 @@ import asyncio
 import base64
 import gzip
 import json
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import brotli
 import pytest
 
 import vibemq
 from tests.integration.http_api import API, ApiClient, everybody, serving
 from tests.integration.test_http_messages import BYTES, NDJSON, fetch, info, publish
 from tests.waiting import until
+from vibemq.operations.reading import bodies, decoding
 from vibemq.server.commit.message_memory import MemoryShare
 from vibemq.server.net import large_turns
 from vibemq.web.api.endpoints.messages import queue_messages
@@ -167,14 +170,29 @@ async def test_a_download_that_is_too_slow_for_those_who_wait_is_ended_with_a_li
     writer.transport.abort()
 
 
-async def test_packed_bodies_and_bombs(api: ApiClient) -> None:
+async def test_packed_bodies_and_bombs(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened_on_the_loop = set[bool]()
+
+    def noting(work: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            opened_on_the_loop.add(threading.current_thread() is threading.main_thread())
+            return work(*arguments)
+
+        return noted
+
+    monkeypatch.setattr(bodies, "decoded", noting(decoding.decoded))
+    monkeypatch.setattr(bodies, "decoded_whole", noting(decoding.decoded_whole))
     await publish(api, body=gzip.compress(b"hello " * 1_000))
-    await publish(api, body=gzip.compress(bytes(64 << 20)))
+    for bomb, how in ((gzip.compress(bytes(64 << 20)), "gzip"), (brotli.compress(bytes(64 << 20), quality=5), "br")):
+        await publish(api, body=bomb)
+        sequence = info(api).ready
+        path = f"/queues/q/messages/{sequence}"
+        assert await api.code("GET", f"{path}/body?decode={how}") == (413, "MESSAGE_TOO_LARGE")
+        shown = await api.done("GET", f"{path}?decode={how}&length=8")
+        assert (shown["payload"], shown["truncated"]) == ("\0" * 8, True)
     assert (await api.get("/queues/q/messages/1/body?decode=gzip")).content == b"hello " * 1_000
-    assert await api.code("GET", "/queues/q/messages/2/body?decode=gzip") == (413, "MESSAGE_TOO_LARGE")
     assert await api.code("GET", "/queues/q/messages/1/body?decode=br") == (422, "INVALID_PAYLOAD")
-    shown = await api.done("GET", "/queues/q/messages/2?decode=gzip&length=8")
-    assert (shown["payload"], shown["truncated"]) == ("\0" * 8, True)
+    assert opened_on_the_loop == {False}
 
 
 async def test_one_message_is_removed(api: ApiClient) -> None:

@@ -3,6 +3,8 @@
 import base64
 import gzip
 import hashlib
+import random
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -273,13 +275,34 @@ async def test_a_packed_body_is_opened(mq: vibemq.Client, how: str, pack: Any) -
 
 
 @pytest.mark.parametrize(("how", "pack"), [("gzip", gzip.compress), ("br", brotli.compress)], ids=["gzip", "brotli"])
+@pytest.mark.parametrize("size", [0, 1, decoding.PIECE_BYTES, 3 * decoding.PIECE_BYTES + 1])
+def test_a_body_is_opened_from_pieces(how: str, pack: Any, size: int) -> None:
+    for body in (bytes(size), random.Random(size).randbytes(size)):
+        packed = pack(body)
+        for most in (0, size - 1, size, size + 1):
+            if most >= 0:
+                assert decoding.decoded(packed, how, most, lambda: 0.0) == (body[:most], size <= most)
+        for other in (packed[:-1], packed[: len(packed) // 2], packed + b"more"):
+            with pytest.raises(InvalidPayload, match="cannot be opened"):
+                decoding.decoded(other, how, size + 1, lambda: 0.0)
+    if how == "gzip":
+        members = [pack(bytes(part)) for part in (size, 0, 1, size)]
+        assert decoding.decoded_whole(b"".join(members), how, lambda: 0.0) == bytes(2 * size + 1)
+
+
+@pytest.mark.parametrize(("how", "pack"), [("gzip", gzip.compress), ("br", brotli.compress)], ids=["gzip", "brotli"])
 def test_a_bomb_is_opened_as_far_as_is_asked_for(how: str, pack: Any) -> None:
     bomb = pack(bytes(64 << 20))
     assert len(bomb) < 1 << 20
     found = decoding.decoded(bomb, how, 1_000, lambda: 0.0)
     assert (len(found.data), found.whole) == (1_000, False)
-    with pytest.raises(vibemq.errors.MessageTooLarge, match="load it without decode"):
-        decoding.decoded_whole(bomb, how, lambda: 0.0)
+    tracemalloc.start()
+    try:
+        with pytest.raises(vibemq.errors.MessageTooLarge, match="load it without decode"):
+            decoding.decoded_whole(bomb, how, lambda: 0.0)
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * decoding.DECODED_BYTES_MAX
+    finally:
+        tracemalloc.stop()
     instants = iter([0.0, 1.0, 2.5])
     with pytest.raises(InvalidPayload, match="within 2 s"):
         decoding.decoded(bomb, how, 16 << 20, lambda: next(instants))

@@ -1,7 +1,8 @@
 """Makes `vibemq/web/console/static/vendor/` of exact versions, and says what it consists of.
 
 `python -m tools.console.vendor` writes; `--check` makes the files anew in a directory of its own and compares bytes.
-Needs npm. CI compares the committed bytes with the sums in VENDORED.md (`tests/unit/web/console/test_vendored.py`).
+Needs npm. CI compares the committed bytes with the sums in VENDORED.md (`tests/unit/web/console/test_vendored.py`), and
+where there is npm with those that are made anew (`tests/browser/test_node.py`).
 """
 
 import argparse

@@ -25,7 +25,7 @@ def looked_into(row: bytes, *, coding: str | None, digest: bool) -> dict[str, An
     if digest:
         told["sha256"] = hashlib.sha256(view.payload_view).hexdigest()
     if coding is not None:
-        opened = decoded(view.payload, coding, OPENED_BYTES_MAX, monotonic)
+        opened = decoded(view.payload_view, coding, OPENED_BYTES_MAX, monotonic)
         told["decoded_size"] = len(opened.data) if opened.whole else None
         told |= part_json(opened.data, 0, whole=opened.whole)
     return told
@@ -33,4 +33,4 @@ def looked_into(row: bytes, *, coding: str | None, digest: bool) -> dict[str, An
 
 def whole_body(row: bytes, coding: str) -> memoryview:
     """Raises InvalidPayload, MessageTooLarge."""
-    return memoryview(decoded_whole(RowView(row).payload, coding, monotonic))
+    return memoryview(decoded_whole(RowView(row).payload_view, coding, monotonic))

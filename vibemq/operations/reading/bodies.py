@@ -70,7 +70,7 @@ class MessageBodies:
             part, whole = view.payload_part(wanted.offset, wanted.length), end >= view.payload_size
         else:
             coding = wanted.decode
-            opened = await self._in_thread(lambda: decoded(view.payload, coding, end, time.monotonic))
+            opened = await self._in_thread(lambda: decoded(view.payload_view, coding, end, time.monotonic))
             part, whole = opened.data[wanted.offset :], opened.whole
             shown["decoded_size"] = len(opened.data) if whole else None
         return shown | part_json(part, wanted.offset, whole=whole)
@@ -84,7 +84,7 @@ class MessageBodies:
         view, coding = RowView((await self._found(wanted)).row), wanted.decode
         if coding is None:
             return view.payload_view
-        return memoryview(await self._in_thread(lambda: decoded_whole(view.payload, coding, time.monotonic)))
+        return memoryview(await self._in_thread(lambda: decoded_whole(view.payload_view, coding, time.monotonic)))
 
     async def _found(self, wanted: MessageShowArguments) -> FoundMessage:
         """Raises MessageNotFound: it was consumed, or never existed."""

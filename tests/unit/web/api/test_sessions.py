@@ -146,7 +146,7 @@ def test_log_out_everywhere() -> None:
 def test_guessing_cookies_finds_none() -> None:
     sessions = make()
     sessions.begin("c", ADA, 0.0)
-    assert not any(sessions.find(os.urandom(32).hex(), 1.0) for _ in range(10_000))
+    assert not any(sessions.find(os.urandom(32).hex(), 1.0) for _ in range(100_000))
 
 
 def test_cookies_are_for_programs_of_the_same_site_only() -> None:

@@ -273,10 +273,13 @@ def line_json(text: bytes) -> Generator[None, None, Any]:
     values takes fifty times as long as a body of the same size.
 
     Raises:
-        InvalidMessage
+        InvalidMessage, MessageTooLarge
     """
     if len(text) > LINE_BYTES_MAX:
-        raise InvalidMessage(f"the line has {len(text):,} bytes, and {LINE_BYTES_MAX:,} are the most")
+        raise MessageTooLarge(
+            f"the message as a line has {len(text):,} bytes, and {LINE_BYTES_MAX:,} are the most; with its headers it "
+            f"may have {LARGE_ROW_BYTES:,} over HTTP. A larger one goes through the native protocol (large/1)"
+        )
     if len(text) <= LOOKED_AT_BYTES:
         return strict_json(text)
     count = yield from _count_texts(text)

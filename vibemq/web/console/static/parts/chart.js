@@ -37,8 +37,9 @@ export function Chart({ title, history, lines, unit = "count" }) {
   const times = useMemo(() => Array.from({ length }, (_, at) => (begin + at * step_ms) / 1000), [begin, step_ms, length]);
   const data = [times, ...columns.map((column) => Array.from({ length }, (_, at) => column[at] ?? null))];
   const plot = useRef(null);
-  const latest = useRef(data);
-  latest.current = data;
+  // A chart that is there is drawn with what the last answer has: a broker that is started anew is marked, too.
+  const latest = useRef({ data, restarts });
+  latest.current = { data, restarts };
   const key = `${lines.map(({ name }) => name)}|${unit}|${zone.value}|${theme.value}`;
   useEffect(() => {
     if (!length) return undefined;
@@ -46,7 +47,7 @@ export function Chart({ title, history, lines, unit = "count" }) {
     let isGone = false;
     load().then(({ uPlot }) => {
       if (isGone || box.current === null) return;
-      made = new uPlot(optionsOf({ uPlot, lines, unit, show, restarts, width: box.current.clientWidth }), latest.current, box.current);
+      made = new uPlot(optionsOf({ uPlot, lines, unit, show, restartsNow: () => latest.current.restarts, width: box.current.clientWidth }), latest.current.data, box.current);
       plot.current = made;
     });
     const resized = new ResizeObserver(() => made?.setSize({ width: Math.max(120, box.current?.clientWidth ?? 0), height: HEIGHT }));
@@ -97,7 +98,7 @@ function computed(name) {
   return found || colour(name);
 }
 
-function optionsOf({ uPlot, lines, unit, show, restarts, width }) {
+function optionsOf({ uPlot, lines, unit, show, restartsNow, width }) {
   const axis = { stroke: () => computed("--muted"), grid: { stroke: () => computed("--line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   return {
     width: Math.max(120, width),
@@ -116,7 +117,7 @@ function optionsOf({ uPlot, lines, unit, show, restarts, width }) {
     ],
     hooks: {
       draw: [(plot) => {
-        for (const at of restarts) mark(plot, new Date(at).getTime() / 1000);
+        for (const at of restartsNow()) mark(plot, new Date(at).getTime() / 1000);
       }],
     },
     plugins: [tip(lines, show)],
