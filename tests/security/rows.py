@@ -157,7 +157,7 @@ ROWS: dict[str, Row] = {
             "security/test_http.py::test_no_answer_is_a_page",
             "unit/server/monitoring/test_prometheus.py::test_a_name_is_escaped",
             "unit/cli/test_output.py::test_names_with_brackets_are_no_markup",
-            "unit/server/test_logs.py::test_hostile_values_stay_within_their_record",
+            "unit/server/logs/test_formats.py::test_hostile_values_stay_within_their_record",
             "unit/web/console/test_static_rules.py::test_no_file_has_what_is_forbidden",
             "unit/web/console/test_site.py::test_every_page_is_there_with_its_module_and_the_strictest_policy",
             "browser/test_every_page.py::test_hostile_texts_are_text_and_every_page_is_accessible_and_fits",
@@ -217,7 +217,7 @@ ROWS: dict[str, Row] = {
             "integration/test_audit.py::test_no_secret_is_in_any_log",
             "unit/server/access/test_audit.py::"
             "test_whole_tokens_in_the_place_of_names_are_written_without_their_secret",
-            "unit/server/test_logs.py::test_secrets_of_tokens_are_in_no_line",
+            "unit/server/logs/test_formats.py::test_secrets_of_tokens_are_in_no_line",
             "security/test_secrets.py::test_no_object_shows_its_secrets",
             "security/test_secrets.py::test_no_answer_and_no_metric_holds_a_secret",
             "security/test_secrets.py::test_no_traceback_of_a_failed_login_holds_a_secret",
