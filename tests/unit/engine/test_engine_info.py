@@ -4,9 +4,19 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.engine_driver import Driver
-from vibemq.model.commands import DeleteQueue, Settlement
-from vibemq.model.effects import COUNTERS, QueueDepth, QueueFigures
+from tests.simulation.engine_driver import Driver, rows_of
+from vibemq.engine.stage_names import plain_stage, stage_name
+from vibemq.model.commands import (
+    DecideTransaction,
+    DeleteQueue,
+    DropStages,
+    MoveStage,
+    MoveStaged,
+    Settlement,
+    Stage,
+)
+from vibemq.model.effects import COUNTERS, Counted, QueueDepth, QueueFigures
+from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode
 from vibemq.model.steps import at_once
 
@@ -111,6 +121,33 @@ def test_what_is_deleted_and_created_between_the_steps_leaves_the_totals_whole(d
     whole = [figures for figures in found if figures is not None]
     assert [figures.name for figures in whole] == ["b", "c"]
     assert total(driver, survey.retired, whole) == 40
+
+
+def totals(driver: Driver) -> Counter[str]:
+    survey = driver.engine.survey()
+    found = [dict.fromkeys(COUNTERS, 0) if figures is None else figures._asdict() for figures in survey]
+    return survey.retired + Counter({name: sum(figures[name] for figures in found) for name in COUNTERS})
+
+
+@pytest.mark.parametrize("extras", [None, {0: MessageExtra(2)}], ids=["plain", "with an extra"])
+def test_what_a_transaction_has_staged_is_counted_once_and_what_it_gives_up_never(
+    driver: Driver, extras: dict[int, MessageExtra] | None
+) -> None:
+    driver.create("target")
+    for version, name in enumerate(("kept", "given up")):
+        driver.ask(Stage(1, None, "target", "job", version, name, 0, rows_of(1), extras))
+    driver.ask(DecideTransaction(1, None, "job", 0, ["kept"]))
+    if extras is None:
+        part = plain_stage(stage_name("job", 0, "kept"), "target")
+        assert driver.ask(MoveStage(1, None, part, "target")) == Counted(1)
+    else:
+        part = stage_name("job", 0, "kept")
+        assert driver.ask(MoveStaged(1, None, part, 1, "target", rows_of(1), extras)) == Counted(1)
+    driver.ask(DropStages(1, None, [stage_name("job", 0, "kept"), stage_name("job", 1, "given up")]))
+    assert driver.info("target").counters["published"] == 1
+    assert totals(driver) == Counter(published=1)
+    driver.ask(DeleteQueue(9, None, "target"))
+    assert totals(driver) == Counter(published=1)
 
 
 def test_a_queue_that_is_deleted_while_its_groups_are_looked_at_is_left_out(driver: Driver) -> None:
