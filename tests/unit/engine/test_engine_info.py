@@ -17,7 +17,7 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import COUNTERS, Counted, QueueDepth, QueueFigures
 from vibemq.model.extras.message_extra import MessageExtra
-from vibemq.model.options import DeliveryMode
+from vibemq.model.options import DeliveryMode, Durability, Overflow
 from vibemq.model.steps import at_once
 
 
@@ -148,6 +148,38 @@ def test_what_a_transaction_has_staged_is_counted_once_and_what_it_gives_up_neve
     assert totals(driver) == Counter(published=1)
     driver.ask(DeleteQueue(9, None, "target"))
     assert totals(driver) == Counter(published=1)
+
+
+@pytest.mark.parametrize("durability", [Durability.ASYNC, Durability.STRONG])
+@pytest.mark.parametrize("extras", [{}, {"priority": 2}], ids=["plain", "with extras"])
+def test_no_counter_falls_when_a_full_disk_refuses(
+    driver: Driver, durability: Durability, extras: dict[str, int]
+) -> None:
+    driver.create("q", durability=durability, max_messages=300, overflow=Overflow.REDIRECT_TO_DLQ)
+    driver.publish(100, **extras)
+    before = totals(driver)
+    driver.hold = True
+    driver.publish(400, **extras)
+    on_its_way = totals(driver)
+    driver.refuse()
+    refused = totals(driver)
+    assert all(before[name] <= on_its_way[name] <= refused[name] for name in COUNTERS)
+    assert (refused["published"], refused["dead_lettered"], refused["refused"]) == (100, 0, 400)
+    driver.hold = False
+    driver.publish(400, **extras)
+    stored = totals(driver)
+    assert (stored["published"], stored["dead_lettered"]) == (500, 200)
+    assert driver.info().counters["published"] == 500
+    driver.check()
+
+
+def test_what_is_stored_behind_the_deletion_of_its_queue_is_counted(driver: Driver) -> None:
+    driver.create("q")
+    driver.hold = True
+    driver.publish(3)
+    driver.handle(DeleteQueue(9, None, "q"))
+    driver.keep()
+    assert totals(driver)["published"] == 3
 
 
 def test_a_queue_that_is_deleted_while_its_groups_are_looked_at_is_left_out(driver: Driver) -> None:
