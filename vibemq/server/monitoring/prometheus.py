@@ -30,6 +30,8 @@ class Scrape:
     now: int
     """Of the clock that the messages are dated by."""
     uptime_s: float
+    protocols: tuple[str, ...] = ()
+    """Those that are listened to: a gauge of nobody's connections is 0, not absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,13 @@ METRICS: tuple[Metric, ...] = (
         "Settlements of messages that the consumer did not hold.",
         _one(lambda scrape: scrape.snapshot.unknown_settles),
     ),
-    Metric("vibemq_connections", "gauge", "Open connections.", lambda scrape, _: _connections(scrape), ("protocol",)),
+    Metric(
+        "vibemq_connections",
+        "gauge",
+        "Open connections of each protocol that is listened to.",
+        lambda scrape, _: _connections(scrape),
+        ("protocol",),
+    ),
     _counted("vibemq_connections_accepted_total", "Connections accepted.", lambda m: m.connections_accepted),
     _counted("vibemq_connections_rejected_total", "Connections refused.", lambda m: m.connections_rejected),
     _counted(
@@ -302,7 +310,8 @@ HISTOGRAMS: tuple[tuple[str, str, Callable[[Metrics], Histogram]], ...] = (
 
 
 def _connections(scrape: Scrape) -> Samples:
-    return [(_labels({"protocol": name}), count) for name, count in scrape.snapshot.connections.items()]
+    connections = dict.fromkeys(scrape.protocols, 0) | scrape.snapshot.connections
+    return [(_labels({"protocol": name}), count) for name, count in connections.items()]
 
 
 def exposition(scrape: Scrape, choice: SeriesChoice) -> bytes:
