@@ -7,13 +7,17 @@ import pytest
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.stage_names import plain_stage, stage_name
 from vibemq.model.commands import (
+    CommitCursor,
     DecideTransaction,
     DeleteQueue,
     DropStages,
+    JoinCursor,
     MoveStage,
     MoveStaged,
+    SeekGroup,
     Settlement,
     Stage,
+    StartAt,
 )
 from vibemq.model.effects import COUNTERS, Counted, QueueDepth, QueueFigures
 from vibemq.model.extras.message_extra import MessageExtra
@@ -170,6 +174,31 @@ def test_no_counter_falls_when_a_full_disk_refuses(
     stored = totals(driver)
     assert (stored["published"], stored["dead_lettered"]) == (500, 200)
     assert driver.info().counters["published"] == 500
+    driver.check()
+
+
+@pytest.mark.parametrize("end", ["released", "sought", "too far behind", "its queue is deleted", "restarted"])
+def test_what_a_cursor_has_acknowledged_and_holds_is_settled_once(driver: Driver, end: str) -> None:
+    driver.create("q", mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.publish(5)
+    joined = driver.ask(JoinCursor(1, None, "q", "etl", hold_ms=60_000, max_lag_ms=90_000))
+    driver.ask(CommitCursor(1, None, "q", "etl", joined.epoch, 4))
+    assert (totals(driver)["settled"], driver.info().counters["settled"]) == (3, 3)
+    match end:
+        case "released":
+            driver.advance(60_000)
+        case "sought":
+            driver.ask(SeekGroup(1, None, "q", "etl", StartAt.BEGINNING))
+        case "too far behind":
+            driver.publish(1)
+            driver.advance(100_000)
+        case "its queue is deleted":
+            driver.ask(DeleteQueue(9, None, "q"))
+        case "restarted":
+            driver.restart()
+            assert totals(driver)["settled"] == 0
+            driver.advance(60_000)
+    assert totals(driver)["settled"] == (0 if end == "restarted" else 3)
     driver.check()
 
 
