@@ -37,6 +37,9 @@ class ApiCalls:
     def refused(self, error: AuthError | RateLimited) -> None:
         self._runner.note_refused(error)
 
+    def failed(self) -> None:
+        self._runner.note_fault()
+
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Raises VibeMQError."""
         call = self._runner.admit_for(asker, asker.principal, operation, arguments)

@@ -104,6 +104,10 @@ class OperationRunner:
         self._metrics.not_authorized += isinstance(error, NotAuthorized)
         self._metrics.rate_limited += isinstance(error, RateLimited)
 
+    def note_fault(self) -> None:
+        """Of a request that is no operation; its log has the reason."""
+        self._metrics.errors += 1
+
     def forget(self, session: int) -> None:
         """The session is gone."""
         self._registry.forget_session(session)

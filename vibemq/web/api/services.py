@@ -53,6 +53,9 @@ class OperationCalls(Protocol):
     def refused(self, error: AuthError | RateLimited) -> None:
         """Nothing is asked of the broker, because of this: it counts as one of its own refusals."""
 
+    def failed(self) -> None:
+        """A request has ended by a fault of the broker: it counts as one."""
+
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Have an operation of `vibemq.operations` carried out.
 
