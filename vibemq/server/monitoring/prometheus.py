@@ -176,7 +176,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("vibemq_uptime_seconds", "gauge", "Time since the start.", _one(lambda scrape: scrape.uptime_s)),
     _by_queue("vibemq_messages_published_total", "counter", "Messages accepted.", "published"),
     _by_queue("vibemq_messages_delivered_total", "counter", "Deliveries to consumers.", "delivered"),
-    _by_queue("vibemq_messages_acked_total", "counter", "Messages settled by an ack.", "settled"),
+    _by_queue(
+        "vibemq_messages_acked_total",
+        "counter",
+        "Messages acknowledged, or passed over by the filter of a group.",
+        "settled",
+    ),
     _by_queue(
         "vibemq_messages_redelivered_total", "counter", "Deliveries of a message after its first.", "redelivered"
     ),
@@ -184,8 +189,13 @@ METRICS: tuple[Metric, ...] = (
     _by_queue(
         "vibemq_messages_expired_total", "counter", "Messages whose TTL passed, dropped or moved to the DLQ.", "expired"
     ),
-    _by_queue("vibemq_messages_dropped_total", "counter", "Messages dropped by policy.", "dropped"),
-    _by_queue("vibemq_messages_refused_total", "counter", "Publishes refused.", "refused"),
+    _by_queue(
+        "vibemq_messages_dropped_total",
+        "counter",
+        "Messages dropped: overflow, retention, a purge, their group deleted, no attempt left without a DLQ.",
+        "dropped",
+    ),
+    _by_queue("vibemq_messages_refused_total", "counter", "Messages refused for want of room.", "refused"),
     _by_queue("vibemq_queue_depth", "gauge", "Messages waiting.", "ready"),
     _by_queue("vibemq_queue_depth_bytes", "gauge", "Estimated bytes waiting.", "size"),
     _by_queue("vibemq_queue_in_flight", "gauge", "Messages handed out and not settled.", "in_flight"),
@@ -210,7 +220,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "vibemq_unknown_settles_total",
         "counter",
-        "Settlements of messages that the consumer did not hold.",
+        "Settlements and extensions of messages that the consumer did not hold.",
         _one(lambda scrape: scrape.snapshot.unknown_settles),
     ),
     Metric(
@@ -221,7 +231,11 @@ METRICS: tuple[Metric, ...] = (
         ("protocol",),
     ),
     _counted("vibemq_connections_accepted_total", "Connections accepted.", lambda m: m.connections_accepted),
-    _counted("vibemq_connections_rejected_total", "Connections refused.", lambda m: m.connections_rejected),
+    _counted(
+        "vibemq_connections_rejected_total",
+        "Connections refused, or closed because they did not log in.",
+        lambda m: m.connections_rejected,
+    ),
     _counted(
         "vibemq_slow_readers_dropped_total",
         "Connections closed because they read nothing.",
@@ -302,7 +316,7 @@ METRICS: tuple[Metric, ...] = (
 HISTOGRAMS: tuple[tuple[str, str, Callable[[Metrics], Histogram]], ...] = (
     (
         "vibemq_publish_ack_seconds",
-        "From a batch's arrival to its confirm.",
+        "From the decision of a batch to its answers, of all that waits for storage.",
         lambda metrics: metrics.publish_ack_seconds,
     ),
     ("vibemq_fsync_seconds", "Duration of a flush.", lambda metrics: metrics.fsync_seconds),
