@@ -237,6 +237,9 @@ METRICS: tuple[Metric, ...] = (
         lambda m: m.connections_rejected,
     ),
     _counted(
+        "vibemq_tls_handshakes_failed_total", "TLS handshakes that came to nothing.", lambda m: m.handshakes_failed
+    ),
+    _counted(
         "vibemq_slow_readers_dropped_total",
         "Connections closed because they read nothing.",
         lambda m: m.slow_readers_dropped,
