@@ -194,6 +194,23 @@ async def test_one_of_many_changes_wins(api: ApiClient) -> None:
     assert await api.code("PATCH", "/queues/q", json={"max_attempts": 1}) == (428, "PRECONDITION_REQUIRED")
 
 
+async def test_a_fault_of_the_broker_ends_one_request_and_is_counted(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web = api.broker._listeners.web
+    assert web is not None
+    assert web._api is not None
+
+    async def faulty(exchange: object) -> None:
+        raise RuntimeError("a bug of ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(web._api.app, "_exchange", faulty)
+        assert (await api.get("/session")).status_code == 500
+    assert api.broker.report.metrics.errors == 1
+    assert (await api.get("/session")).status_code == 200
+
+
 async def test_null_gives_an_option_the_default_of_new_queues(api: ApiClient) -> None:
     assert (await api.done("GET", "/session"))["queue_defaults"]["durability"] == "transient"
     await api.done("PUT", "/queues/q", json={"max_attempts": 7})

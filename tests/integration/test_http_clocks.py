@@ -166,6 +166,7 @@ async def test_limits_of_requests_are_exact_and_retry_after_is_true(tmp_path: Pa
         clock.now_s += wait_s
         await api.done("PUT", "/queues/q", json={"durability": "transient"})
         await reads()
+        assert api.broker.report.metrics.rate_limited == 5, "each answer 429 is counted"
         for page in ("/livez", "/readyz", "/startupz", "/metrics", "/metrics/prometheus", "/health/"):
             assert (await api.http.get(page)).status_code == 200
 

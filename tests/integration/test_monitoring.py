@@ -81,6 +81,12 @@ async def test_a_broker_with_traffic_has_a_sample_of_every_metric(tmp_path: Path
     assert len(families) == len(METRICS) + len(HISTOGRAMS)
 
 
+async def test_a_broker_that_nobody_has_reached_has_a_sample_of_every_listener(tmp_path: Path) -> None:
+    async with Broker(settings=settings(tmp_path / "data")) as broker:
+        page = await get(broker, "/metrics/prometheus")
+    assert 'vibemq_connections{protocol="native"} 0\n' in page
+
+
 # -- many queues ----------------------------------------------------------------------------------------------------
 
 

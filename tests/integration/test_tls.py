@@ -182,6 +182,7 @@ async def test_a_listener_counts_the_handshakes_that_came_to_nothing(
             native, http = (await mq.admin("listeners.list"))["listeners"]
         assert (native["handshakes_failed"], native["refused"]) == (2, 0)
         assert (http["handshakes_failed"], http["refused"]) == (None, 0)
+        assert b"\nvibemq_tls_handshakes_failed_total 2\n" in await running.report.prometheus()
 
 
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": False}), ("asyncio", {"use_uvloop": True})])
@@ -219,6 +220,7 @@ async def test_the_http_port_counts_them_too(tmp_path: Path, authority: Authorit
             assert (await welcome.get(f"https://127.0.0.1:{port}/livez")).status_code == 200
         told = await http()
         assert (told["handshakes_failed"], told["refused"]) == (2, 0)
+        assert running.report.metrics.handshakes_failed == 2
 
         async def counted(failed: int) -> None:
             async def enough() -> bool:

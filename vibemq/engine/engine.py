@@ -136,6 +136,7 @@ class Engine:
             outcome.moved = []
         if not (outcome.added or outcome.waits or state.carried or state.showing or state.called):
             return NOTHING_FOLLOWS
+        state.count_published(outcome)
         step = self._begin(now)
         shown: dict[Queue, None] = {}
         for added in outcome.added:

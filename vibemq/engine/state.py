@@ -15,7 +15,7 @@ from vibemq.engine.queue.queue import Added, Queue, TakenOut
 from vibemq.engine.queue.share import Share
 from vibemq.engine.queue.timing.alarms import arm
 from vibemq.engine.settings import EngineSettings
-from vibemq.engine.stage_names import delay_of, is_plain, plain_of, version_and_app
+from vibemq.engine.stage_names import delay_of, is_plain, is_stage, plain_of, version_and_app
 from vibemq.engine.step import Step, Wait
 from vibemq.engine.waiting import RequestTable
 from vibemq.errors import VibeMQError
@@ -41,6 +41,8 @@ class Open:
     waits: list[Wait] = field(default_factory=list)
     pays: bool = False
     """It has nothing but what was owed, and the answers that waited with it."""
+    counted: bool = False
+    """What it has added is counted as published."""
 
 
 REGISTER_PREFIX = "~read/"
@@ -219,6 +221,20 @@ class EngineState:
         self.being_created: dict[int, int] = {}
         """queue_id of transient queues -> the outcome that creates them, OWED when it was refused; those that nobody
         has published to since may stand here longer."""
+
+    def count_published(self, outcome: Open) -> None:
+        """It is stored: from now on nothing takes its messages back, so that no counter ever falls."""
+        if outcome.counted:
+            return
+        outcome.counted = True
+        for added in outcome.added:
+            queue, count = added.queue, added.last - added.first + 1
+            if not queue.deleted:
+                queue.published += count
+                queue.redirected += added.redirected
+            elif not is_stage(queue.name):
+                self.retired["published"] += count
+                self.retired["dead_lettered"] += added.redirected
 
     def register(self, queue: Queue, registry: dict[str, Queue]) -> None:
         """`registry`: `queues`, `stages` or `delay_marks`."""

@@ -92,7 +92,7 @@ def _told(queue: Queue, groups: GroupCounters) -> dict[str, int]:
             (
                 queue.published,
                 groups.delivered,
-                groups.settled,
+                groups.acknowledged,
                 groups.redelivered,
                 groups.dead + queue.redirected,
                 groups.expired + groups.expired_dead,
@@ -263,7 +263,7 @@ class Survey:
     def _figures(self, queue: Queue) -> Generator[None, None, QueueFigures]:
         ready = size = in_flight = delayed = consumers = behind = 0
         retired = queue.retired
-        delivered, settled, redelivered = retired.delivered, retired.settled, retired.redelivered
+        delivered, settled, redelivered = retired.delivered, retired.acknowledged, retired.redelivered
         dead, expired, dropped = retired.dead, retired.expired + retired.expired_dead, retired.dropped
         oldest = END
         cursors: list[CursorFigures] = []
@@ -292,7 +292,7 @@ class Survey:
                 cursors.append(CursorFigures(group.name, waiting, group.cursor.committed, group.epoch))
             counters = group.counters
             delivered += counters.delivered
-            settled += counters.settled
+            settled += counters.acknowledged
             redelivered += counters.redelivered
             dead += counters.dead
             expired += counters.expired + counters.expired_dead

@@ -396,7 +396,8 @@ async def assemble(
         fatal=fatal,
     )
     committer.submit(engine.restore(state, clock.now()))
-    report.attach(Running(engine, connection_table), clock.now)
+    protocols = [listener.protocol for listener in settings.listeners]
+    report.attach(Running(engine, connection_table), clock.now, protocols)
     tasks.start_soon(trail.run, byte_rates.take, *([history.take] if history is not None else []))
     await declare(settings.queues, local_session, defaults=queue_defaults)
     if writer is not None:

@@ -126,7 +126,7 @@ class Listeners:
         tls = None if http.tls is None else ServerTls(http.tls, "http.tls")
         if tls is not None:
             self.tls[OF_HTTP] = tls
-        door = HttpDoor(tls, settings.limits.handshake_timeout_ms, self._http_troubles)
+        door = HttpDoor(tls, settings.limits.handshake_timeout_ms, self._http_troubles, self._report.metrics)
         return WebServer(http, self._report, door.accept, tls=tls is not None)
 
     async def _start_plugins(self, parts: Assembly, tasks: TaskGroup) -> list[ListenerEndpoint]:

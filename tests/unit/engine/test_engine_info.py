@@ -4,10 +4,24 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.engine_driver import Driver
-from vibemq.model.commands import DeleteQueue, Settlement
-from vibemq.model.effects import COUNTERS, QueueDepth, QueueFigures
-from vibemq.model.options import DeliveryMode
+from tests.simulation.engine_driver import Driver, rows_of
+from vibemq.engine.stage_names import plain_stage, stage_name
+from vibemq.model.commands import (
+    CommitCursor,
+    DecideTransaction,
+    DeleteQueue,
+    DropStages,
+    JoinCursor,
+    MoveStage,
+    MoveStaged,
+    SeekGroup,
+    Settlement,
+    Stage,
+    StartAt,
+)
+from vibemq.model.effects import COUNTERS, Counted, QueueDepth, QueueFigures
+from vibemq.model.extras.message_extra import MessageExtra
+from vibemq.model.options import DeliveryMode, Durability, Overflow
 from vibemq.model.steps import at_once
 
 
@@ -111,6 +125,90 @@ def test_what_is_deleted_and_created_between_the_steps_leaves_the_totals_whole(d
     whole = [figures for figures in found if figures is not None]
     assert [figures.name for figures in whole] == ["b", "c"]
     assert total(driver, survey.retired, whole) == 40
+
+
+def totals(driver: Driver) -> Counter[str]:
+    survey = driver.engine.survey()
+    found = [dict.fromkeys(COUNTERS, 0) if figures is None else figures._asdict() for figures in survey]
+    return survey.retired + Counter({name: sum(figures[name] for figures in found) for name in COUNTERS})
+
+
+@pytest.mark.parametrize("extras", [None, {0: MessageExtra(2)}], ids=["plain", "with an extra"])
+def test_what_a_transaction_has_staged_is_counted_once_and_what_it_gives_up_never(
+    driver: Driver, extras: dict[int, MessageExtra] | None
+) -> None:
+    driver.create("target")
+    for version, name in enumerate(("kept", "given up")):
+        driver.ask(Stage(1, None, "target", "job", version, name, 0, rows_of(1), extras))
+    driver.ask(DecideTransaction(1, None, "job", 0, ["kept"]))
+    if extras is None:
+        part = plain_stage(stage_name("job", 0, "kept"), "target")
+        assert driver.ask(MoveStage(1, None, part, "target")) == Counted(1)
+    else:
+        part = stage_name("job", 0, "kept")
+        assert driver.ask(MoveStaged(1, None, part, 1, "target", rows_of(1), extras)) == Counted(1)
+    driver.ask(DropStages(1, None, [stage_name("job", 0, "kept"), stage_name("job", 1, "given up")]))
+    assert driver.info("target").counters["published"] == 1
+    assert totals(driver) == Counter(published=1)
+    driver.ask(DeleteQueue(9, None, "target"))
+    assert totals(driver) == Counter(published=1)
+
+
+@pytest.mark.parametrize("durability", [Durability.ASYNC, Durability.STRONG])
+@pytest.mark.parametrize("extras", [{}, {"priority": 2}], ids=["plain", "with extras"])
+def test_no_counter_falls_when_a_full_disk_refuses(
+    driver: Driver, durability: Durability, extras: dict[str, int]
+) -> None:
+    driver.create("q", durability=durability, max_messages=300, overflow=Overflow.REDIRECT_TO_DLQ)
+    driver.publish(100, **extras)
+    before = totals(driver)
+    driver.hold = True
+    driver.publish(400, **extras)
+    on_its_way = totals(driver)
+    driver.refuse()
+    refused = totals(driver)
+    assert all(before[name] <= on_its_way[name] <= refused[name] for name in COUNTERS)
+    assert (refused["published"], refused["dead_lettered"], refused["refused"]) == (100, 0, 400)
+    driver.hold = False
+    driver.publish(400, **extras)
+    stored = totals(driver)
+    assert (stored["published"], stored["dead_lettered"]) == (500, 200)
+    assert driver.info().counters["published"] == 500
+    driver.check()
+
+
+@pytest.mark.parametrize("end", ["released", "sought", "too far behind", "its queue is deleted", "restarted"])
+def test_what_a_cursor_has_acknowledged_and_holds_is_settled_once(driver: Driver, end: str) -> None:
+    driver.create("q", mode=DeliveryMode.FAN_OUT_WITH_ACK)
+    driver.publish(5)
+    joined = driver.ask(JoinCursor(1, None, "q", "etl", hold_ms=60_000, max_lag_ms=90_000))
+    driver.ask(CommitCursor(1, None, "q", "etl", joined.epoch, 4))
+    assert (totals(driver)["settled"], driver.info().counters["settled"]) == (3, 3)
+    match end:
+        case "released":
+            driver.advance(60_000)
+        case "sought":
+            driver.ask(SeekGroup(1, None, "q", "etl", StartAt.BEGINNING))
+        case "too far behind":
+            driver.publish(1)
+            driver.advance(100_000)
+        case "its queue is deleted":
+            driver.ask(DeleteQueue(9, None, "q"))
+        case "restarted":
+            driver.restart()
+            assert totals(driver)["settled"] == 0
+            driver.advance(60_000)
+    assert totals(driver)["settled"] == (0 if end == "restarted" else 3)
+    driver.check()
+
+
+def test_what_is_stored_behind_the_deletion_of_its_queue_is_counted(driver: Driver) -> None:
+    driver.create("q")
+    driver.hold = True
+    driver.publish(3)
+    driver.handle(DeleteQueue(9, None, "q"))
+    driver.keep()
+    assert totals(driver)["published"] == 3
 
 
 def test_a_queue_that_is_deleted_while_its_groups_are_looked_at_is_left_out(driver: Driver) -> None:

@@ -92,6 +92,10 @@ def held_by_a_cursor() -> Driver:
     return driver
 
 
+def held_back(driver: Driver) -> int:
+    return driver.engine._state.queues["q"].groups["c"].held_back
+
+
 def parked() -> Driver:
     driver = queue(overflow=Overflow.BLOCK_PUBLISHER, max_messages=1)
     driver.publish(1)
@@ -121,7 +125,7 @@ DUE: dict[str, tuple[Callable[[], Driver], Callable[[Driver], int]]] = {
     "messages to be tried again": (to_be_tried_again, lambda driver: driver.info().ready // 6),
     "a new limit of the length": (beyond_new_limits, lambda driver: MANY - 2 * driver.info().ready + 20),
     "the retention of a log": (logged, lambda driver: MANY if driver.info().first_sequence > MANY else 0),
-    "the hold of a cursor": (held_by_a_cursor, lambda driver: 2 * driver.info().counters["settled"]),
+    "the hold of a cursor": (held_by_a_cursor, lambda driver: MANY - 2 * held_back(driver)),
     "the lag of a cursor": (
         lambda: cursor(max_lag_ms=1_000),
         lambda driver: MANY if not of_cursor(driver).waiting else 0,

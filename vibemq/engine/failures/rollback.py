@@ -53,9 +53,7 @@ def vanish(step: Step, state: EngineState, added: Added) -> None:
         queue.unseen_count -= count
     else:
         _take_out_visible(step, added)
-    queue.published -= count
     queue.refused += count
-    queue.redirected -= added.redirected
     queue.holes = RunSet([*added.holes, *queue.holes, (first, last)]).runs()
     _forget_ids(added)
     step.free(queue)

@@ -48,7 +48,6 @@ def add(
     first = queue.next_sequence
     last = first + rows.count - 1
     queue.next_sequence = last + 1
-    queue.published += rows.count
     apart = queue.measure(first, last, rows.size, step.now)
     durability = queue.options.durability
     columns = columns_of(extras) if extras else None
@@ -86,7 +85,6 @@ def adopt(state: EngineState, step: Step, queue: Queue, stage: Queue, runs: list
     moved = StageMoved(queue.queue_id, first, step.now, stage.queue_id, 1, last - first + 1)
     shift, count, durability = moved.shift, run_count(runs), queue.options.durability
     queue.next_sequence = last + 1
-    queue.published += count
     for start, stop, size in stage.sizes.pieces(runs[0][0], runs[-1][1], _PIECES_MEASURED):
         moved.apart |= queue.measure(start + shift, stop + shift, size, step.now)
     step.note(moved, durability)

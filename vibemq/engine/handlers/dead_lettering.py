@@ -99,7 +99,6 @@ def bury_unseen(state: EngineState, step: Step, queue: Queue, runs: list[Run]) -
     letters = [_letter(i, s, Reason.OVERFLOW, "", _NEVER_OUT, step.now) for i, s in enumerate(_each(runs), first)]
     if queue.requests:
         fail_redirected(queue, runs)
-    queue.redirected += len(letters)
     step.note(DeadLettered(queue.queue_id, ALL_GROUPS, letters), heavy(queue))
     if queue.log is not None:
         # To a restart the log has whatever has not left it. Behind the letters, which keep their rows.

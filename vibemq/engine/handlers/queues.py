@@ -335,7 +335,9 @@ def remove(state: EngineState, step: Step, queue: Queue, registry: dict[str, Que
     """The queue and all that waits in it are gone; its dead letters stay. Its consumers are the caller's to end."""
     queue.deleted = True
     state.unregister(queue, registry)
-    state.retired.update(counters_of(queue))
+    if registry is state.queues:
+        # Of a stage nobody is told: what it has held is counted where it was moved to.
+        state.retired.update(counters_of(queue))
     state.parking.pop(queue, None)
     state.doomed.pop(queue, None)
     state.mortal.pop(queue.name, None)

@@ -47,6 +47,13 @@ class GroupCounters:
     """Hand-outs."""
     redelivered: int = 0
     """Hand-outs beyond the first."""
+    ahead: int = 0
+    """What a cursor has acknowledged and holds: to the law it is in flight, and to whoever asks it is settled."""
+
+    @property
+    def acknowledged(self) -> int:
+        """It never falls, whatever becomes of what is held. After a restart what was held before it does not count."""
+        return self.settled + self.ahead
 
     def add(self, other: "GroupCounters") -> None:
         self.entered += other.entered
@@ -58,6 +65,7 @@ class GroupCounters:
         self.moved += other.moved
         self.delivered += other.delivered
         self.redelivered += other.redelivered
+        self.ahead += other.ahead
 
     def remainder(self) -> int:
         """How many messages must be in the group."""

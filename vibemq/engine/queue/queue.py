@@ -189,6 +189,7 @@ class Queue(Backlog["Added"]):
         self.armed_behind: Behind = None
         self.alarms = _NO_ALARMS
         self.published = 0
+        """Stored, or in memory for good where nothing is stored; what is on its way comes when it has arrived."""
         self.refused = 0
         self.redirected = 0
         """Published straight into the DLQ."""

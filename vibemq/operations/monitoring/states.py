@@ -2,7 +2,8 @@
 
 full            not one more message fits, or publishers were refused since the earlier picture (those that were
                 refused because the broker is short of memory or disk do not count)
-no_consumer     messages are ready, and nobody consumes: no consumer, and no group that reads by ranges
+no_consumer     messages are ready, and nobody consumes: no consumer, no group that reads by ranges, nobody who fetches
+                (nothing is with a consumer, and nothing was handed out or settled since the earlier picture)
 stuck           messages are ready, somebody consumes, and nothing was handed out nor settled for STUCK_MS
 falling_behind  messages come in, and those that are ready become more by at least FALLING_PER_S a second and by
                 FALLING_SHARE of what comes in
@@ -44,7 +45,7 @@ def state_of(reading: QueuesReading, row: int) -> QueueState:
     if columns["filled"][row] >= 100 or (moved("refused", row) > 0 and not reading.refused_all):
         return QueueState.FULL
     if ready:
-        if not columns["consumers"][row] and not reading.is_read_by_range(row):
+        if not (columns["consumers"][row] or reading.is_read_by_range(row) or _is_fetched(reading, row)):
             return QueueState.NO_CONSUMER
         if reading.is_still(row):
             return QueueState.STUCK
@@ -55,6 +56,12 @@ def state_of(reading: QueuesReading, row: int) -> QueueState:
     if columns["in_flight"][row] or reading.is_moving(row):
         return QueueState.FLOWING
     return QueueState.DELAYED if columns["delayed"][row] else QueueState.IDLE
+
+
+def _is_fetched(reading: QueuesReading, row: int) -> bool:
+    """Whoever fetches is no consumer between one fetch and the next."""
+    taken = reading.now.columns["in_flight"][row] or reading.moved("delivered", row) or reading.moved("settled", row)
+    return bool(taken)
 
 
 async def states_of_all(reading: QueuesReading) -> Sequence[QueueState]:

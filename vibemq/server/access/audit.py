@@ -8,7 +8,7 @@ summary now and then says how many there were.
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -28,6 +28,8 @@ LOGINS_MAX = 1_000
 LOGINS_PER_S = 0.2
 """On average: programs that log in for every request must not push out what others have changed."""
 LOGINS_SUMMARY_S = 60.0
+DOWNLOADS_MAX = 1_000
+"""Requests over HTTP that are told apart when they read on."""
 SUMMED_MAX = 1_000
 """Addresses and names that a summary tells apart."""
 SHOWN_MAX = 10
@@ -98,7 +100,8 @@ class AuditLog:
         self._logged_in: Counter[str] = Counter()
         """Logins and logouts that have no line of their own, by user."""
         self._reads = TokenBucket(LOGINS_PER_S, LOGINS_MAX, monotonic())
-        self._latest_read = "", ""
+        self._downloads: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Requests over HTTP and what they read, those that have read last at the end."""
         self._unwritten_reads: Counter[str] = Counter()
         """By user."""
         self._summed_up_at = dict.fromkeys(("auth.logins", "access.reads"), monotonic())
@@ -175,10 +178,7 @@ class AuditLog:
         self, peer: AuditedPeer, principal: Principal | None, operation: str, arguments: Mapping[str, Any]
     ) -> None:
         """Bodies of messages were read. Programs that read very many must not push out what others have changed."""
-        # A download over HTTP is one request, and many pages.
-        place = peer.connection_id, operation
-        is_next_page, self._latest_read = peer.protocol == HTTP and place == self._latest_read, place
-        if not self._tells_reads or is_next_page:
+        if not self._tells_reads or (peer.protocol == HTTP and self._is_next_page(peer.connection_id, operation)):
             return
         who = _who(principal)
         if not self._reads.take(1, self._monotonic()):
@@ -187,6 +187,15 @@ class AuditLog:
         fields = {"event": "access.read", **who, "outcome": "done"}
         told = {"operation": operation, "arguments": _bounded(arguments)}
         self._note(logging.INFO, operation, {**fields, **told}, peer)
+
+    def _is_next_page(self, request_id: str, operation: str) -> bool:
+        """A download over HTTP is one request, and many pages, with those of other downloads in between."""
+        known, downloads = (request_id, operation) in self._downloads, self._downloads
+        downloads[request_id, operation] = None
+        downloads.move_to_end((request_id, operation))
+        if len(downloads) > DOWNLOADS_MAX:
+            downloads.popitem(last=False)
+        return known
 
     def denied(
         self,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from vibemq.errors import AuthError, ShuttingDown, VibeMQError
+from vibemq.errors import AuthError, RateLimited, ShuttingDown, VibeMQError
 from vibemq.model.commands import Command
 from vibemq.operations import Call
 from vibemq.server.access.command_audit import CommandAudit
@@ -34,8 +34,11 @@ class ApiCalls:
         """Raises VibeMQError."""
         self._runner.admit_for(asker, asker.principal, operation, arguments)
 
-    def refused(self, error: AuthError) -> None:
+    def refused(self, error: AuthError | RateLimited) -> None:
         self._runner.note_refused(error)
+
+    def failed(self) -> None:
+        self._runner.note_fault()
 
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Raises VibeMQError."""

@@ -150,10 +150,13 @@ class Around:
         return _ok("disk", text)
 
     def _flushes(self) -> dict[str, Any]:
-        middle = quantile_ms(self.report.metrics.fsync_seconds.counts, 0.5)
+        middle, of_when = self.trail.flushes.quantile_ms(0.5), "of the last minute took"
+        if middle is None:
+            # Nobody has published lately: what is known is older.
+            middle, of_when = quantile_ms(self.report.metrics.fsync_seconds.counts, 0.5), "since the start took"
         if middle is None:
             return _ok("flush", "nothing has been flushed yet")
-        text = f"half of all flushes take less than {middle:.2f} ms"
+        text = f"half of the flushes {of_when} less than {middle:.2f} ms"
         if middle > SLOW_FSYNC_MS:
             return _warn(
                 "flush", text, "use an SSD, or weak durability for queues that may lose two seconds in a power cut"

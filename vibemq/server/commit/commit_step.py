@@ -44,7 +44,6 @@ class Flush:
     covers: int
     """Appends that had returned when it began."""
     steps: list[CommitStep]
-    begun: float
     is_small: bool
     """Says something about the disk, and not about the load."""
 

@@ -270,7 +270,7 @@ class Committer:
         steps += self._gathered
         self._gathered = []
         self._unwritten.refuse()
-        self._metrics.storage_full += 1
+        self._metrics.storage_full += sum(bool(step.outcome.records) for step in steps)
         if not self._disk_full:
             # Once, not for every publish: the log may well be on the same disk.
             self._disk_full = True

@@ -5,7 +5,7 @@ Keys are those of the first VibeMQ, in snake_case, so that its dashboards work.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -51,6 +51,7 @@ class Report:
         self._now: Callable[[], int] = lambda: int(1000 * wall())
         self._running = running
         self._started_at = running()
+        self._protocols: tuple[str, ...] = ()
         self._page: tuple[Snapshot, bytes] | None = None
         self._rendering = anyio.Lock()
 
@@ -59,11 +60,16 @@ class Report:
         self._choice = SeriesChoice(series_max)
         self._page = None
 
-    def attach(self, observed: Observed, now: Callable[[], int]) -> None:
-        """The broker has been recovered: report about it from now on. `now`: of the clock that its messages are dated
-        by."""
+    def attach(self, observed: Observed, now: Callable[[], int], protocols: Sequence[str]) -> None:
+        """The broker has been recovered: report about it from now on.
+
+        Args:
+            now: of the clock that its messages are dated by.
+            protocols: those of its listeners.
+        """
         self.snapshots.attach(observed)
         self._now = now
+        self._protocols = tuple(protocols)
 
     @property
     def uptime_ms(self) -> int:
@@ -161,7 +167,14 @@ class Report:
         snapshot = await self.snapshots.latest()
         async with self._rendering:
             if self._page is None or self._page[0] is not snapshot:
-                scrape = Scrape(snapshot, replace(self.status), self.metrics.copy(), self._now(), self.uptime_ms / 1000)
+                scrape = Scrape(
+                    snapshot,
+                    replace(self.status),
+                    self.metrics.copy(),
+                    self._now(),
+                    self.uptime_ms / 1000,
+                    self._protocols,
+                )
                 self._page = snapshot, await to_thread.run_sync(exposition, scrape, self._choice)
             return self._page[1]
 

@@ -49,6 +49,7 @@ class Metrics:
 
     connections_accepted: int = 0
     connections_rejected: int = 0
+    handshakes_failed: int = 0
     errors: int = 0
     auth_failures: int = 0
     rate_limited: int = 0

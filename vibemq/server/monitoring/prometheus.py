@@ -30,6 +30,8 @@ class Scrape:
     now: int
     """Of the clock that the messages are dated by."""
     uptime_s: float
+    protocols: tuple[str, ...] = ()
+    """Those that are listened to: a gauge of nobody's connections is 0, not absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("vibemq_uptime_seconds", "gauge", "Time since the start.", _one(lambda scrape: scrape.uptime_s)),
     _by_queue("vibemq_messages_published_total", "counter", "Messages accepted.", "published"),
     _by_queue("vibemq_messages_delivered_total", "counter", "Deliveries to consumers.", "delivered"),
-    _by_queue("vibemq_messages_acked_total", "counter", "Messages settled by an ack.", "settled"),
+    _by_queue(
+        "vibemq_messages_acked_total",
+        "counter",
+        "Messages acknowledged, or passed over by the filter of a group.",
+        "settled",
+    ),
     _by_queue(
         "vibemq_messages_redelivered_total", "counter", "Deliveries of a message after its first.", "redelivered"
     ),
@@ -182,8 +189,13 @@ METRICS: tuple[Metric, ...] = (
     _by_queue(
         "vibemq_messages_expired_total", "counter", "Messages whose TTL passed, dropped or moved to the DLQ.", "expired"
     ),
-    _by_queue("vibemq_messages_dropped_total", "counter", "Messages dropped by policy.", "dropped"),
-    _by_queue("vibemq_messages_refused_total", "counter", "Publishes refused.", "refused"),
+    _by_queue(
+        "vibemq_messages_dropped_total",
+        "counter",
+        "Messages dropped: overflow, retention, a purge, their group deleted, no attempt left without a DLQ.",
+        "dropped",
+    ),
+    _by_queue("vibemq_messages_refused_total", "counter", "Messages refused for want of room.", "refused"),
     _by_queue("vibemq_queue_depth", "gauge", "Messages waiting.", "ready"),
     _by_queue("vibemq_queue_depth_bytes", "gauge", "Estimated bytes waiting.", "size"),
     _by_queue("vibemq_queue_in_flight", "gauge", "Messages handed out and not settled.", "in_flight"),
@@ -208,12 +220,25 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "vibemq_unknown_settles_total",
         "counter",
-        "Settlements of messages that the consumer did not hold.",
+        "Settlements and extensions of messages that the consumer did not hold.",
         _one(lambda scrape: scrape.snapshot.unknown_settles),
     ),
-    Metric("vibemq_connections", "gauge", "Open connections.", lambda scrape, _: _connections(scrape), ("protocol",)),
+    Metric(
+        "vibemq_connections",
+        "gauge",
+        "Open connections of each protocol that is listened to.",
+        lambda scrape, _: _connections(scrape),
+        ("protocol",),
+    ),
     _counted("vibemq_connections_accepted_total", "Connections accepted.", lambda m: m.connections_accepted),
-    _counted("vibemq_connections_rejected_total", "Connections refused.", lambda m: m.connections_rejected),
+    _counted(
+        "vibemq_connections_rejected_total",
+        "Connections refused, or closed because they did not log in.",
+        lambda m: m.connections_rejected,
+    ),
+    _counted(
+        "vibemq_tls_handshakes_failed_total", "TLS handshakes that came to nothing.", lambda m: m.handshakes_failed
+    ),
     _counted(
         "vibemq_slow_readers_dropped_total",
         "Connections closed because they read nothing.",
@@ -294,7 +319,7 @@ METRICS: tuple[Metric, ...] = (
 HISTOGRAMS: tuple[tuple[str, str, Callable[[Metrics], Histogram]], ...] = (
     (
         "vibemq_publish_ack_seconds",
-        "From a batch's arrival to its confirm.",
+        "From the decision of a batch to its answers, of all that waits for storage.",
         lambda metrics: metrics.publish_ack_seconds,
     ),
     ("vibemq_fsync_seconds", "Duration of a flush.", lambda metrics: metrics.fsync_seconds),
@@ -302,7 +327,8 @@ HISTOGRAMS: tuple[tuple[str, str, Callable[[Metrics], Histogram]], ...] = (
 
 
 def _connections(scrape: Scrape) -> Samples:
-    return [(_labels({"protocol": name}), count) for name, count in scrape.snapshot.connections.items()]
+    connections = dict.fromkeys(scrape.protocols, 0) | scrape.snapshot.connections
+    return [(_labels({"protocol": name}), count) for name, count in connections.items()]
 
 
 def exposition(scrape: Scrape, choice: SeriesChoice) -> bytes:

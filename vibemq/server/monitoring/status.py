@@ -56,7 +56,8 @@ class BrokerStatus:
             return ""
         return (
             f"at the start the clock was {self.store_ahead_ms / 1000:,.0f} s behind the latest instant in the store: "
-            "it was wrong then or is wrong now; deadlines are judged by the present clock"
+            "it was wrong then or is wrong now, and deadlines are judged by the present clock; correct the clock if it "
+            "is wrong, and look at messages that are delayed for very long"
         )
 
     def checkpoint_trouble(self) -> str:

@@ -40,9 +40,6 @@ class ListenerTroubles:
     refused: int = 0
     handshakes_failed: int = 0
 
-    def note_failed_handshake(self) -> None:
-        self.handshakes_failed += 1
-
 
 @dataclass(frozen=True, slots=True)
 class ListenerEndpoint:

@@ -15,6 +15,7 @@ from vibemq.config import Listener
 from vibemq.errors import ConfigInvalid
 from vibemq.protocols.session import ProtocolPlugin
 from vibemq.server.checks import plugin_settings
+from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.acceptor import Acceptor, Handshakes, bound_sockets
 from vibemq.server.net.connections import ListenerEndpoint, ListenerTroubles
 from vibemq.server.net.driving.rest import ReadingRest
@@ -89,7 +90,7 @@ async def listen(listener: Listener, number: int, endpoint: ListenerEndpoint, se
         tls=tls.context if tls is not None else None,
         handshake_timeout_s=table.limits.handshake_timeout_ms / 1000,
         handshakes=table.handshakes,
-        failed=endpoint.troubles.note_failed_handshake,
+        failed=partial(_note_failed_handshake, endpoint.troubles, services.metrics),
     )
     log.info("%s listens on %s:%d", listener.protocol, host, chosen, extra={"event": "listener.opened"})
     return Listening(listener.protocol, host, chosen, acceptor, endpoint, tls)
@@ -102,6 +103,7 @@ class HttpDoor:
     tls: ServerTls | None
     handshake_timeout_ms: int
     troubles: ListenerTroubles
+    metrics: Metrics
 
     def accept(self, bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> Acceptor:
         return Acceptor(
@@ -112,8 +114,13 @@ class HttpDoor:
             tls=self.tls.context if self.tls is not None else None,
             handshake_timeout_s=self.handshake_timeout_ms / 1000,
             handshakes=Handshakes(HTTP_HANDSHAKES_MAX),
-            failed=self.troubles.note_failed_handshake,
+            failed=partial(_note_failed_handshake, self.troubles, self.metrics),
         )
+
+
+def _note_failed_handshake(troubles: ListenerTroubles, metrics: Metrics) -> None:
+    troubles.handshakes_failed += 1
+    metrics.handshakes_failed += 1
 
 
 def _offer_small_segments(sockets: Iterable[socket.socket]) -> None:

@@ -99,9 +99,14 @@ class OperationRunner:
             raise blocked
         return call
 
-    def note_refused(self, error: AuthError) -> None:
+    def note_refused(self, error: AuthError | RateLimited) -> None:
         """Of a request by nobody's session; those of sessions are counted where these are refused."""
         self._metrics.not_authorized += isinstance(error, NotAuthorized)
+        self._metrics.rate_limited += isinstance(error, RateLimited)
+
+    def note_fault(self) -> None:
+        """Of a request that is no operation; its log has the reason."""
+        self._metrics.errors += 1
 
     def forget(self, session: int) -> None:
         """The session is gone."""

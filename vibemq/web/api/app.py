@@ -113,6 +113,7 @@ class HttpApi:
         except Exception:
             # A bug of ours ends one request: neither the broker nor the connection.
             log.exception("%s of the HTTP API has failed", request.method, extra={"request": request_id})
+            self._services.operations.failed()
             fault = "the broker could not carry out the request; its log has the reason"
             return self._refusal(request, request_id, Problem(ErrorCode.SERVER_ERROR, fault))
 

@@ -57,7 +57,12 @@ def make_api(http: Http, services: ApiServices) -> MadeApi:
         show_bodies=http.show_bodies,
     )
     state.hub.hides = state.hides_bodies
-    rates = RequestRates(services.monotonic, per_second=http.requests_per_second, streams_max=http.streams_max)
+    rates = RequestRates(
+        services.monotonic,
+        per_second=http.requests_per_second,
+        streams_max=http.streams_max,
+        refused=services.operations.refused,
+    )
     contract = Contract(ENDPOINTS)
     state.description = partial(describe, contract)
     app = HttpApi(contract, state, rates, _rules(http))

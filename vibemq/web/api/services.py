@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from vibemq.auth.users import Accounts
-from vibemq.errors import AuthError
+from vibemq.errors import AuthError, RateLimited
 from vibemq.model.access import Principal
 from vibemq.model.effects import QueueHead
 from vibemq.model.options import QueueOptions
@@ -50,8 +50,11 @@ class OperationCalls(Protocol):
             VibeMQError: the refusal.
         """
 
-    def refused(self, error: AuthError) -> None:
-        """A command of the engine is not asked for, because of this: it counts as one that was refused."""
+    def refused(self, error: AuthError | RateLimited) -> None:
+        """Nothing is asked of the broker, because of this: it counts as one of its own refusals."""
+
+    def failed(self) -> None:
+        """A request has ended by a fault of the broker: it counts as one."""
 
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Have an operation of `vibemq.operations` carried out.

@@ -24,6 +24,10 @@ def word(now: dict[str, int], before: dict[str, int] | None = None, *, still_ms:
         ({"in_flight": 1}, {"in_flight": 1}, QueueState.FLOWING),
         (WORKED_ON, WORKED_ON, QueueState.FLOWING),
         ({"ready": 1}, {"ready": 1}, QueueState.NO_CONSUMER),
+        # Whoever fetches holds some, or has taken some lately.
+        ({"ready": 1, "in_flight": 1}, {"ready": 1, "in_flight": 1}, QueueState.FLOWING),
+        ({"ready": 1, "delivered": 9, "settled": 9}, {"ready": 5, "delivered": 5, "settled": 5}, QueueState.FLOWING),
+        ({"ready": 1, "delivered": 9}, {"ready": 1, "delivered": 9}, QueueState.NO_CONSUMER),
         ({"filled": 100}, {}, QueueState.FULL),
         ({"filled": 99}, {}, QueueState.IDLE),
         ({"refused": 1}, {}, QueueState.FULL),
@@ -52,6 +56,7 @@ def test_a_queue_is_stuck_when_nothing_has_moved_for_a_minute() -> None:
     assert word(WORKED_ON, still_ms=60_000) == QueueState.STUCK
     assert word(WORKED_ON, still_ms=59_999) == QueueState.FLOWING
     assert word({"ready": 5}, still_ms=60_000) == QueueState.NO_CONSUMER
+    assert word({"ready": 5, "in_flight": 1}, still_ms=60_000) == QueueState.STUCK
 
 
 def test_a_group_that_reads_by_ranges_is_a_consumer() -> None:

@@ -11,6 +11,7 @@ from vibemq.model.access import Principal
 from vibemq.server.access.audit import (
     ARGUMENTS_BYTES_MAX,
     AT_ONCE_MAX,
+    DOWNLOADS_MAX,
     LOGINS_MAX,
     LOGINS_SUMMARY_S,
     REASON_BYTES_MAX,
@@ -214,6 +215,17 @@ def test_the_pages_of_one_download_over_http_are_one_record() -> None:
     for _ in range(2):
         audit.read(Somebody(), ROOT, "dlq.list", {})
     assert [record["request_id"] for record in kept.records] == ["r1", "r2", "c1", "c1"]
+
+
+def test_the_pages_of_two_downloads_at_a_time_are_two_records() -> None:
+    kept = Kept()
+    audit = AuditLog(lambda: 0.0, file=kept, reads=True)
+    for request in ("r1", "r2", "r1", "r2", "r1"):
+        audit.read(Somebody(connection_id=request, protocol="http"), ROOT, "dlq.list", {})
+    assert [record["request_id"] for record in kept.records] == ["r1", "r2"]
+    for number in range(DOWNLOADS_MAX):
+        audit.read(Somebody(connection_id=f"n{number}", protocol="http"), ROOT, "dlq.list", {})
+    assert len(audit._downloads) == DOWNLOADS_MAX
 
 
 async def test_the_end_of_the_broker_tells_what_was_counted() -> None:

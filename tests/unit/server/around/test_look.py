@@ -13,7 +13,7 @@ from vibemq.operations.monitoring.readings import QueuesReading
 from vibemq.server.around.look import DAY_MS, Around, ListenerFacts, _certificates
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.metrics import Metrics
-from vibemq.server.monitoring.recent import RecentDeaths
+from vibemq.server.monitoring.recent import LATENCY_WINDOW_S, LatencyWindow, RecentDeaths
 from vibemq.server.monitoring.snapshot import Snapshot
 from vibemq.server.monitoring.status import BrokerStatus
 from vibemq.server.monitoring.trail import Trail
@@ -37,9 +37,10 @@ def listener(host: str, certificate: Path | None = None) -> ListenerFacts:
 
 
 class Lately(Shown):
-    def __init__(self, reading: QueuesReading, deaths: RecentDeaths) -> None:
+    def __init__(self, reading: QueuesReading, deaths: RecentDeaths, flushes: LatencyWindow) -> None:
         super().__init__(reading)
         self.deaths = deaths
+        self.flushes = flushes
 
 
 class Inside:
@@ -53,6 +54,7 @@ class Inside:
         self.queues: dict[str, dict[str, int]] = {"jobs": {"ready": 1, "consumers": 1}}
         self.still_ms: dict[int, int] = {}
         self.deaths = RecentDeaths()
+        self.flushes = LatencyWindow()
         self.authentication = False
         self.history_trouble = self.audit_trouble = ""
 
@@ -60,7 +62,7 @@ class Inside:
         seen = picture(self.queues)
         around = Around(
             report=Report(self.status, self.metrics),
-            trail=cast(Trail, Lately(reading(seen, seen, still_ms=self.still_ms), self.deaths)),
+            trail=cast(Trail, Lately(reading(seen, seen, still_ms=self.still_ms), self.deaths, self.flushes)),
             listening=lambda: self.listeners,
             authentication=lambda: self.authentication,
             configured=lambda: self.settings,
@@ -139,6 +141,23 @@ async def test_no_memory_limit_and_slow_flushes() -> None:
     for _ in range(20):
         inside.metrics.fsync_seconds.observe(0.002)
     assert await inside.levels() == {"memory limit": "warn"}
+
+
+async def test_a_disk_that_has_become_slow_after_months_of_fast_flushes() -> None:
+    inside = Inside()
+    flushes = inside.metrics.fsync_seconds
+    for _ in range(1_000):
+        flushes.observe(0.002)
+    inside.flushes.note(0.0, flushes)
+    for _ in range(10):
+        flushes.observe(0.04)
+    inside.flushes.note(LATENCY_WINDOW_S, flushes)
+    assert await inside.levels() == {"flush": "warn"}
+    assert "of the last minute" in (await inside.checks())["flush"]["text"]
+    inside.flushes.note(2 * LATENCY_WINDOW_S, flushes)
+    inside.flushes.note(3 * LATENCY_WINDOW_S, flushes)
+    found = (await inside.checks())["flush"]
+    assert (found["level"], "since the start" in found["text"]) == ("ok", True)
 
 
 async def test_queues_that_nobody_reads_that_are_stuck_and_that_are_full() -> None:

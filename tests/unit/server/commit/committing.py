@@ -28,6 +28,7 @@ class Bench:
         self.told: list[Any] = []
         self.failures: list[BaseException] = []
         self.store = Store(storage)
+        self.metrics = Metrics()
         effect_router = self.effect_router = EffectRouter()
         effect_router.connect(1, self._hear)
         loop_cycle = self.loop_cycle = LoopCycle()
@@ -36,7 +37,7 @@ class Bench:
             engine=self.engine,
             effect_router=effect_router,
             clock=Clock(),
-            metrics=Metrics(),
+            metrics=self.metrics,
             weak_flush_ms=weak_flush_ms,
             wake=loop_cycle.wake,
             behind=loop_cycle.behind,

@@ -35,6 +35,14 @@ async def test_an_async_confirm_waits_for_its_append_too(bench: Bench) -> None:
     assert await bench.settled() == ["async"]
 
 
+async def test_every_outcome_that_a_full_disk_refuses_is_counted(bench: Bench) -> None:
+    bench.storage.full_above = 5
+    for ticket in (1, 2, 3):
+        bench.submit(str(ticket), Durability.STRONG, count=9, ticket=ticket)
+    assert await bench.settled() == ["refused 1", "refused 2", "refused 3"]
+    assert bench.metrics.storage_full == 3
+
+
 async def test_a_full_disk_takes_back_no_confirm_of_an_async_message(bench: Bench) -> None:
     bench.storage.full_above = 5
     bench.submit_confirmed_at_once("async", Durability.ASYNC, count=9, ticket=1)

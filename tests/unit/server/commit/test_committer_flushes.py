@@ -16,6 +16,7 @@ from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import LargeRow
 from vibemq.server.commit.flush_place import SHORT_MIN
 from vibemq.server.commit.flushes import WAITING_MAX, WEAK_FLUSH_BYTES
+from vibemq.server.commit.storage_threads import Told
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +35,19 @@ class SlowFlushes(FakeStorage):
         self.began.append(len(self.appends))
         assert self.go[len(self.began) - 1].wait(30)
         return self.began[-1]
+
+
+async def test_the_time_of_a_flush_is_that_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However late a busy loop hears of its end."""
+    bench = Bench(FakeStorage())
+
+    def flush(told: Told) -> None:
+        asyncio.get_running_loop().call_soon(told, None, 0.25)
+
+    monkeypatch.setattr(bench.store, "begin_sync", flush)
+    bench.submit("strong", Durability.STRONG)
+    assert await bench.settled() == ["strong"]
+    assert (bench.metrics.fsync_seconds.count, bench.metrics.fsync_seconds.sum) == (1, 0.25)
 
 
 async def test_several_flushes_are_under_way_where_the_provider_says_so() -> None:

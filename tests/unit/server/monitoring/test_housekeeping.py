@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,6 +10,7 @@ from vibemq.config import Limits
 from vibemq.errors import StorageFailed
 from vibemq.model.commands import Command, Pressure, SetPressure
 from vibemq.server.clock import Clock
+from vibemq.server.monitoring.broker_figures import BrokerFigures
 from vibemq.server.monitoring.health import Report
 from vibemq.server.monitoring.housekeeping import (
     CheckpointAge,
@@ -22,6 +23,7 @@ from vibemq.server.monitoring.housekeeping import (
 )
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.monitoring.status import BrokerStatus
+from vibemq.server.monitoring.trail import Trail
 from vibemq.storage.interface import StorageStats
 from vibemq.storage.memory.provider import MemoryStorage
 
@@ -266,6 +268,9 @@ async def test_a_clock_behind_the_store_is_an_alarm_for_an_hour() -> None:
     await case.pass_s(1)
     [alarm] = case.report.alarms()
     assert "31,536,000 s behind the latest instant in the store" in alarm
+    figures = BrokerFigures(case.report, cast(Trail, None), limits=Limits, jobs_running=lambda: 0, now=lambda: 0)
+    [told] = figures.sentences()
+    assert (told["level"], told["remedy"][:17]) == ("warning", "correct the clock")
     case.monotonic += 3_600
     case.wall += 3_600
     await case.pass_s(1)

@@ -40,6 +40,15 @@ def test_a_queue_with_the_name_of_the_others_is_one_of_them() -> None:
     assert found == [("q3", "7"), ("_other", "11")]
 
 
+def test_a_protocol_that_nobody_uses_has_no_connections() -> None:
+    taken = snapshot()
+    taken.connections = {"native": 2}
+    scrape = Scrape(taken, BrokerStatus(), Metrics(), 1_000_000, 5.0, ("native", "eventmesh"))
+    page = exposition(scrape, SeriesChoice(1)).decode()
+    found = re.findall(r'^vibemq_connections{protocol="(.*?)"} (\S+)$', page, re.M)
+    assert found == [("native", "2"), ("eventmesh", "0")]
+
+
 def test_of_many_the_deepest_have_one_and_the_others_are_summed() -> None:
     assert samples(SeriesChoice(1), snapshot((1, 0, 5), (2, 9, 6), (3, 1, 7))) == {"q2": 6, "_other": 12}
 

@@ -26,6 +26,7 @@ def run_due_of_cursor(state: EngineState, step: Step, queue: Queue, group: Group
     runs = cursor.take_released(max(1, STEP_UNITS - step.work))
     step.work += len(runs)
     group.in_flight -= run_count(runs)
+    group.counters.ahead -= run_count(runs)
     settle(step, queue, group, runs)
     step.work += cursor.plans.sweep(_PLANS_PER_UNIT * max(1, STEP_UNITS - step.work)) // _PLANS_PER_UNIT
     enforce_lag_limit(step, queue, group, cursor)

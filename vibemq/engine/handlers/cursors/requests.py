@@ -262,6 +262,7 @@ def _let_go(state: EngineState, step: Step, queue: Queue, group: Group, cursor: 
         note_tried(state, step, queue, runs)
     if cursor.hold_ms:
         group.in_flight += run_count(runs)
+        group.counters.ahead += run_count(runs)
         cursor.keep(runs)
         state.arm_part(queue, group, cursor.next_release())
     else:

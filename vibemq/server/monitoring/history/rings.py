@@ -53,8 +53,8 @@ class Ring:
         view = memoryview(self.buffer)
         self._latest = view[:HEAD_BYTES].cast("q")
         self._points = view[HEAD_BYTES:].cast("f")
-        self._counts = [1] * len(TIERS)
-        """Records in the latest step of each tier."""
+        self._counts = array("I", [1]) * (len(TIERS) * series)
+        """Of each tier and series: figures in the latest step. Where there was none to measure, it is none."""
         self._recorded_at = 0
         if buffer is None:
             self._clear()
@@ -71,10 +71,10 @@ class Ring:
             if step > latest:
                 self._advance(number, tier, latest, step, together if near else None)
                 self._put(tier, step, together)
-                self._latest[number], self._counts[number] = step, 1
+                self._latest[number] = step
+                self._begin_counts(number)
             elif step == latest:
-                self._counts[number] += 1
-                self._mix(tier, step, together, self._counts[number] if number else 1)
+                self._mix(number, tier, step, together)
 
     def points(self, number: int, series: int, at_ms: int) -> list[float | None]:
         """Of a tier, from the oldest point to that of the instant; None where there is none."""
@@ -95,7 +95,8 @@ class Ring:
             step, latest = at_ms // tier.step_ms, self._latest[number]
             for ahead in range(step + 1, min(latest, step + tier.points) + 1):
                 self._put(tier, ahead, nothing)
-            self._latest[number], self._counts[number] = min(step, latest), 1
+            self._latest[number] = min(step, latest)
+            self._begin_counts(number)
 
     def _advance(self, number: int, tier: Tier, latest: int, step: int, between: "array[float] | None") -> None:
         """What lies between the latest step and this one."""
@@ -109,12 +110,21 @@ class Ring:
         place = self._place(tier, step)
         self._points[place : place + self.series] = memoryview(figures)
 
-    def _mix(self, tier: Tier, step: int, figures: "array[float]", count: int) -> None:
-        place = self._place(tier, step)
-        for index, figure in enumerate(figures, place):
-            if not isnan(figure):
-                before = self._points[index]
-                self._points[index] = figure if isnan(before) else before + (figure - before) / count
+    def _begin_counts(self, number: int) -> None:
+        first = number * self.series
+        self._counts[first : first + self.series] = array("I", [1]) * self.series
+
+    def _mix(self, number: int, tier: Tier, step: int, figures: "array[float]") -> None:
+        place, first = self._place(tier, step), number * self.series
+        for index, figure in enumerate(figures):
+            if isnan(figure):
+                continue
+            before = self._points[place + index]
+            if isnan(before) or not number:
+                self._points[place + index] = figure
+                continue
+            self._counts[first + index] += 1
+            self._points[place + index] = before + (figure - before) / self._counts[first + index]
 
     def _place(self, tier: Tier, step: int) -> int:
         return (tier.first + step % tier.points) * self.series

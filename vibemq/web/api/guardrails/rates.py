@@ -100,10 +100,19 @@ class RequestRates:
     """Args:
     per_second: requests of one client; 0 = any number.
     streams_max: of all clients together.
+    refused: is told of each refusal.
     """
 
-    def __init__(self, monotonic: Callable[[], float], *, per_second: int, streams_max: int) -> None:
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        *,
+        per_second: int,
+        streams_max: int,
+        refused: Callable[[RateLimited], None],
+    ) -> None:
         self._monotonic = monotonic
+        self._refused = refused
         self.per_second = per_second
         self._buckets: OrderedDict[tuple[str, Client], _Bucket] = OrderedDict()
         self._running: Counter[tuple[Kind, Client]] = Counter()
@@ -132,17 +141,17 @@ class RequestRates:
             self._buckets.move_to_end((name, client))
         wait_s = bucket.wait_s(per_s, per_s * BURST, now_s)
         if wait_s:
-            raise refusal(f"more than {per_s:g} {what} a second from this client; send slower", wait_s)
+            raise self._refusal(f"more than {per_s:g} {what} a second from this client; send slower", wait_s)
 
     @contextmanager
     def slot(self, kind: Kind, client: Client) -> Iterator[None]:
         """Hold a place of the class. Raises RateLimited."""
         key, most = (kind, client), TOGETHER[kind].of_client
         if self._running[key] >= most:
-            raise refusal(f"{most} requests of this kind are under way; wait for an answer", 1.0)
+            raise self._refusal(f"{most} requests of this kind are under way; wait for an answer", 1.0)
         with self._shares[kind].hold(client) as is_held:
             if not is_held:
-                raise refusal("too many requests of this kind are under way; try again later", 1.0)
+                raise self._refusal("too many requests of this kind are under way; try again later", 1.0)
             self._running[key] += 1
             try:
                 yield
@@ -151,8 +160,8 @@ class RequestRates:
                 if not self._running[key]:
                     del self._running[key]
 
-
-def refusal(text: str, wait_s: float) -> RateLimited:
-    error = RateLimited(text)
-    error.wait_s = wait_s
-    return error
+    def _refusal(self, text: str, wait_s: float) -> RateLimited:
+        error = RateLimited(text)
+        error.wait_s = wait_s
+        self._refused(error)
+        return error

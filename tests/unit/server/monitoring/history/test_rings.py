@@ -1,6 +1,7 @@
 """Rings of figures, against a list of everything that was recorded."""
 
 from collections.abc import Sequence
+from math import nan
 
 import pytest
 from hypothesis import given
@@ -42,6 +43,15 @@ def test_coarser_points_are_means() -> None:
     ring = recorded([float(number % 12) for number in range(60)])
     assert ring.points(MIDDLE, 0, START + 299_000)[-5:] == pytest.approx([5.5] * 5)
     assert ring.points(COARSE, 0, START + 299_000)[-1] == pytest.approx(5.5)
+
+
+def test_where_nothing_was_measured_there_is_nothing_to_weigh() -> None:
+    ring = Ring(2)
+    for number, figure in enumerate([10.0, *[nan] * 9, 20.0, 60.0]):
+        ring.record(START + number * 5_000, [figure, float(number)])
+    for tier in (MIDDLE, COARSE):
+        assert ring.points(tier, 0, START + 55_000)[-1] == pytest.approx(30)
+        assert ring.points(tier, 1, START + 55_000)[-1] == pytest.approx(5.5)
 
 
 def test_a_ring_goes_round() -> None:

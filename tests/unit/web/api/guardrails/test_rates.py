@@ -21,6 +21,10 @@ class Clock:
         return self.now_s
 
 
+def unheard(error: RateLimited) -> None:
+    """The broker counts it."""
+
+
 def admitted(rates: RequestRates, kind: Kind = Kind.READ, client: tuple[str, str] = ADA) -> int:
     """How many pass until one is refused."""
     for count in range(100_000):
@@ -34,7 +38,7 @@ def admitted(rates: RequestRates, kind: Kind = Kind.READ, client: tuple[str, str
 @pytest.mark.parametrize("per_second", [10, 50, 1_000])
 def test_the_rate_is_exact_and_the_wait_is_true(per_second: int) -> None:
     clock = Clock()
-    rates = RequestRates(clock, per_second=per_second, streams_max=1)
+    rates = RequestRates(clock, per_second=per_second, streams_max=1, refused=unheard)
     assert admitted(rates) == per_second * BURST
     clock.now_s = 3.0
     assert admitted(rates) == per_second * 3
@@ -47,7 +51,7 @@ def test_the_rate_is_exact_and_the_wait_is_true(per_second: int) -> None:
 @pytest.mark.parametrize(("before", "after"), [(2, 1_000), (1_000, 2)])
 def test_another_rate_counts_for_clients_that_are_known(before: int, after: int) -> None:
     clock = Clock()
-    rates = RequestRates(clock, per_second=before, streams_max=1)
+    rates = RequestRates(clock, per_second=before, streams_max=1, refused=unheard)
     admitted(rates)
     clock.now_s = 1.0
     rates.per_second = after
@@ -57,19 +61,19 @@ def test_another_rate_counts_for_clients_that_are_known(before: int, after: int)
 
 
 def test_changes_are_fewer() -> None:
-    rates = RequestRates(Clock(), per_second=50, streams_max=1)
+    rates = RequestRates(Clock(), per_second=50, streams_max=1, refused=unheard)
     assert admitted(rates, Kind.CHANGE) == 40
 
 
 def test_clients_do_not_share() -> None:
-    rates = RequestRates(Clock(), per_second=1, streams_max=1)
+    rates = RequestRates(Clock(), per_second=1, streams_max=1, refused=unheard)
     admitted(rates)
     for client in (("bob", ADA[1]), (ADA[0], "10.0.0.2")):
         rates.count(Kind.READ, client)
 
 
 def test_no_limit() -> None:
-    rates = RequestRates(Clock(), per_second=0, streams_max=1)
+    rates = RequestRates(Clock(), per_second=0, streams_max=1, refused=unheard)
     for _ in range(1_000):
         rates.count(Kind.CHANGE, ADA)
 
@@ -77,7 +81,7 @@ def test_no_limit() -> None:
 @pytest.mark.parametrize("kind", [Kind.READ, Kind.CHANGE, Kind.SCAN, Kind.STREAM])
 def test_slots_of_one_client_and_of_all(kind: Kind) -> None:
     together = TOGETHER[kind]
-    rates = RequestRates(Clock(), per_second=0, streams_max=together.in_all)
+    rates = RequestRates(Clock(), per_second=0, streams_max=together.in_all, refused=unheard)
     with ExitStack() as held:
         for _ in range(together.of_client):
             held.enter_context(rates.slot(kind, ADA))
@@ -94,7 +98,7 @@ def test_slots_of_one_client_and_of_all(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", [Kind.READ, Kind.CHANGE, Kind.SCAN, Kind.STREAM])
 def test_who_has_many_addresses_leaves_half_to_others(kind: Kind) -> None:
     together = TOGETHER[kind]
-    rates = RequestRates(Clock(), per_second=0, streams_max=together.in_all)
+    rates = RequestRates(Clock(), per_second=0, streams_max=together.in_all, refused=unheard)
     with ExitStack() as held:
 
         def taken(user: str) -> int:
