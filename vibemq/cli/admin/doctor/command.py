@@ -44,12 +44,12 @@ def findings(data_dir: Path | None, url: str | None, timeout: float) -> Iterator
     yield machine.speed_packages()
     yield machine.open_files()
     yield machine.clock()
-    folder = data_dir or Path()
-    yield disk.access(folder)
+    folder, named = data_dir or Path(), data_dir is not None
+    yield disk.access(folder, named=named)
     yield disk.file_system(folder)
     yield disk.free_space(folder)
     yield disk.inodes(folder)
-    yield disk.flush(folder)
+    yield disk.flush(folder, named=named)
     if data_dir is not None:
         yield broker.owner(data_dir)
     yield from broker.broker(url or DEFAULT_URL, timeout, asked_for=url is not None)
