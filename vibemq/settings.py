@@ -368,6 +368,7 @@ _RULES = {
     "bool_parsing": "it must be true or false",
     "bool_type": "it must be true or false",
     "string_type": "it must be text",
+    "string_too_short": "it is empty; give it a value, or leave it out for its default",
     "path_type": "it must be a path",
     "dict_type": "it must be a table",
     "model_type": "it must be a table of settings",

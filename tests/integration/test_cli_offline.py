@@ -514,6 +514,35 @@ def test_a_directory_in_use_is_left_alone(
     assert stored_count(data_dir, provider) == MESSAGES
 
 
+@pytest.mark.parametrize("place", [".", "audit/.."])
+def test_the_directory_may_be_the_current_one(
+    admin: Run, data_dir: Path, tmp_path: Path, provider: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (data_dir / "audit").mkdir()
+    monkeypatch.chdir(data_dir)
+    target = tmp_path / "backup"
+    assert admin("check", "--data-dir", place)[1] == {"ok": True, "problems": []}
+    assert admin("compact", "--data-dir", place)[0] == 0
+    assert admin("backup", target, "--data-dir", place)[0] == 0
+    assert admin("restore", target, "--data-dir", place, "--dry-run")[0] == 0
+    code, restored, _ = admin("restore", target, "--data-dir", place, "--yes")
+    assert (code, restored["data_dir"]) == (0, str(data_dir))
+    assert Path(restored["moved_aside"]).name.startswith("data.before-restore-")
+    assert stored_count(data_dir, provider) == MESSAGES
+
+
+def test_a_restore_over_everything_is_refused(admin: Run, data_dir: Path) -> None:
+    assert admin("restore", data_dir, "--data-dir", "/", "--dry-run")[1]["error"]["code"] == "NOT_EMPTY"
+
+
+@pytest.mark.parametrize("verb", [("check",), ("restore", "backup"), ("backup", "target"), ("doctor",)])
+def test_a_directory_without_a_name_is_refused(admin: Run, verb: tuple[str, ...]) -> None:
+    """What an unset variable of a script leaves of its option."""
+    code, refused, _ = admin(*verb, "--data-dir", "")
+    assert (code, refused["error"]["code"]) == (2, "CONFIG_INVALID")
+    assert refused["error"]["message"].startswith("option --data-dir is not valid: it is empty; name a directory")
+
+
 @pytest.mark.parametrize("verb", ["check", "compact", "migrate", "repair"])
 def test_no_such_directory(admin: Run, tmp_path: Path, verb: str) -> None:
     code, refused, _ = admin(verb, "--data-dir", tmp_path / "gone")

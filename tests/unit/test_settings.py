@@ -44,6 +44,34 @@ def test_the_nearest_place_wins_and_is_remembered(places: dict[str, Any], tmp_pa
     }
 
 
+@pytest.mark.parametrize(
+    ("variable", "place", "remedy"),
+    [
+        ("VIBEMQ_DATA_DIR", "data_dir", "name a directory, . for the current one"),
+        ("VIBEMQ_HTTP__HOST", "http.host", "give it a value, or leave it out for its default"),
+    ],
+)
+def test_an_empty_directory_or_host_is_not_the_current_one_nor_every_address(
+    places: dict[str, Any], variable: str, place: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigInvalid) as refused:
+        read(places, **{variable: ""})
+    assert str(refused.value) == (
+        f"setting {place} (from environment variable {variable}) is not valid: it is empty; {remedy}"
+    )
+
+
+@pytest.mark.parametrize("host", ["a..b", f"{'x' * 64}.example", "a\nb"])
+def test_a_host_that_no_machine_can_have_is_refused(places: dict[str, Any], host: str) -> None:
+    with pytest.raises(ConfigInvalid, match=r"http\.host .* is not valid: it is neither an address nor a name"):
+        read(places, VIBEMQ_HTTP__HOST=host)
+
+
+@pytest.mark.parametrize("host", ["::", "fe80::1%eth0", "localhost.", "münchen.example"])
+def test_addresses_and_names_of_machines(places: dict[str, Any], host: str) -> None:
+    assert read(places, VIBEMQ_HTTP__HOST=host).settings.http.host == host
+
+
 def test_secrets_come_from_files(places: dict[str, Any], tmp_path: Path) -> None:
     places["secrets_dir"].mkdir()
     (places["secrets_dir"] / "vibemq_auth__token").write_text("from the folder\n")

@@ -13,7 +13,7 @@ import typer
 
 from vibemq.cli.admin.doctor.fsync import fsync_latencies_ms
 from vibemq.cli.child import BrokerProcess
-from vibemq.cli.flags import DEFAULT_TIMEOUT, Json, Timeout, size_option
+from vibemq.cli.flags import DEFAULT_TIMEOUT, Json, Timeout, data_dir_option, size_option
 from vibemq.cli.online import settings_for
 from vibemq.cli.output import Output, bytes_text, table
 from vibemq.cli.ping import median
@@ -49,10 +49,7 @@ def bench(
     durability: Annotated[str, typer.Option("--durability", help="strong, weak, async or transient.")] = "strong",
     storage: Annotated[str, typer.Option("--storage", help="lmdb or sqlite, for the temporary broker.")] = "lmdb",
     data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--data-dir", metavar="DIR", help="Directory for the broker's data; default: a new folder in TMPDIR."
-        ),
+        Path | None, data_dir_option("Directory for the broker's data; default: a new folder in TMPDIR.")
     ] = None,
     url: Annotated[
         str | None, typer.Option("--url", metavar="URL", help="Measure this running broker instead of starting one.")

@@ -1,6 +1,7 @@
 """Text of the command line to numbers and pairs. Pure; every refusal says what would have been right."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -60,6 +61,13 @@ def size_bytes(text: str | int) -> int:
         return quantities.size_bytes(text)
     except ValueError as error:
         raise ConfigInvalid(f"{text!r} is not a size; write {quantities.SIZE_EXAMPLES}") from error
+
+
+def folder(text: str) -> Path:
+    """A directory that is named: an empty text is mostly a variable that is not set, and no name of the current one."""
+    if not text:
+        raise ConfigInvalid("it is empty; name a directory, . for the current one")
+    return Path(text)
 
 
 def key_value(text: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from rich.text import Text
 from vibemq.cli.admin.doctor import broker, disk, machine
 from vibemq.cli.admin.doctor.finding import BROKER, Finding, Level
 from vibemq.cli.exits import ExitCode
-from vibemq.cli.flags import DEFAULT_URL, Json, timeout_option
+from vibemq.cli.flags import DEFAULT_URL, Json, data_dir_option, timeout_option
 from vibemq.cli.output import Output
 
 STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
@@ -20,8 +20,7 @@ SHORT_TIMEOUT = 3.0
 
 def doctor(
     data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", envvar="VIBEMQ_DATA_DIR", metavar="DIR", help="Also check this data directory."),
+        Path | None, data_dir_option("Also check this data directory.", variable="VIBEMQ_DATA_DIR")
     ] = None,
     url: Annotated[str | None, typer.Option("--url", envvar="VIBEMQ_URL", help="Also check this broker.")] = None,
     timeout: Annotated[float, timeout_option("3s")] = SHORT_TIMEOUT,
