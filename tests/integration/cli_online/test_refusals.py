@@ -30,7 +30,14 @@ from vibemq.cli.entry import run_app
         (("admin", "dlq", "show", "0"), 3),
         (("admin", "dlq", "ls", "--id", "5-2"), 2),
         (("admin", "dlq", "ls", "--after", "99999999999999999999"), 2),
+        (("admin", "dlq", "ls", "--id", "9" * 5_000), 2),
+        (("admin", "message", "rm", "q", "9" * 5_000, "--yes"), 2),
+        (("admin", "queue", "create", "q", "--option", "max_attempts=" + "9" * 5_000), 2),
+        (("admin", "queue", "create", "q", "--option", "max_attempts=--5"), 2),
+        (("admin", "connections", "redirect", "h:" + "9" * 5_000, "--user", "ann"), 2),
+        (("pub", "q", "hi", "--priority", "9" * 5_000), 2),
     ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else str(value),
 )
 def test_numbers_that_are_too_large_are_refused_in_a_sentence(
     vibemq: Run, words: tuple[str, ...], expected: int
