@@ -596,6 +596,21 @@ def test_a_dotnet_file_is_imported(admin: Run, dotnet_file: Path, tmp_path: Path
     assert (again["messages"], again["skipped"]) == (0, 2)
 
 
+def test_nothing_is_imported_into_a_provider_that_keeps_nothing(
+    admin: Run, dotnet_file: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new"
+    for words in (
+        ("import", dotnet_file, "--data-dir", new),
+        ("compact", "--data-dir", data_dir),
+        ("backup", new, "--data-dir", data_dir),
+    ):
+        code, refused, _ = admin(*words, "--storage", "memory")
+        assert code == 2, words
+        assert "the memory provider keeps nothing" in refused["error"]["message"]
+    assert not new.exists()
+
+
 def test_a_dry_run_of_an_import_into_a_store_changes_nothing(admin: Run, dotnet_file: Path, tmp_path: Path) -> None:
     place = tmp_path / "imported"
     assert admin("import", dotnet_file, "--data-dir", place)[0] == 6
