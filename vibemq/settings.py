@@ -71,7 +71,7 @@ class SettingsReader:
 
     def read(self) -> Loaded:
         """Raises ConfigInvalid as `load`."""
-        gone = next((path for path in self._files if not path.exists()), None)
+        gone = next((path for path in self._files if _is_missing(path)), None)
         if gone is not None:
             raise ConfigInvalid(
                 f"the file {gone}, which settings were read from before, is gone; put it back, or restart the broker "
@@ -171,7 +171,7 @@ def _toml_layers(
     """The file that is read is added to `files`."""
     named = config or (Path(environ["VIBEMQ_CONFIG"]) if environ.get("VIBEMQ_CONFIG") else None)
     path = named or default
-    if named is None and not path.exists():
+    if named is None and _is_missing(path):
         return []
     import tomllib  # An embedded broker has no such file, and does not wait for its reader.
 
@@ -187,6 +187,17 @@ def _toml_layers(
     except ValueError as error:
         # Not only tomllib's own kind: bytes that are no text, and numbers of more digits than Python reads.
         raise ConfigInvalid(f"{path} is not valid TOML: {error}") from error
+
+
+def _is_missing(path: Path) -> bool:
+    """Not one that cannot be looked at: why not is told when it is read."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _refuse_endless_keys(text: str) -> None:
@@ -264,11 +275,16 @@ def _secret_layers(environ: Mapping[str, str], folder: Path, files: list[Path]) 
 def _secrets_in(folder: Path) -> dict[str, Path]:
     """Its files that are named like variables. Another one whose name has no `__` is no concern of ours: it may be a
     key for TLS, or what a variable points at. Raises ConfigInvalid for one that names no setting."""
-    paths = {path.name.lower(): path for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+    try:
+        paths = {path.name.lower(): path for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+        ours = {name: path for name, path in paths.items() if name.startswith("vibemq_") and path.is_file()}
+    except OSError as error:
+        # Without its secrets a broker may let everybody in.
+        raise ConfigInvalid(
+            f"cannot look at the secrets in {folder}: {error.strerror}; correct its owner or mode"
+        ) from error
     found: dict[str, Path] = {}
-    for name, path in paths.items():
-        if not name.startswith("vibemq_") or not path.is_file():
-            continue
+    for name, path in ours.items():
         if "__" in name:
             _check_name(name, f"secret file {path}")
             found[name] = path

@@ -1,4 +1,8 @@
+import errno
+import io
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -378,3 +382,46 @@ def test_a_file_that_was_read_before_is_missed(places: dict[str, Any], tmp_path:
         for _ in range(2):
             with pytest.raises(ConfigInvalid, match="which settings were read from before, is gone; put it back"):
                 reader.read()
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """Folders that this user may not search, whoever runs the tests."""
+    folders: list[Path] = []
+    look, begin = os.stat, io.open
+
+    def refuse(path: Any) -> None:
+        if isinstance(path, str | Path) and any(Path(path).is_relative_to(folder) for folder in folders):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    def stat(path: Any, *arguments: Any, **named: Any) -> Any:
+        refuse(path)
+        return look(path, *arguments, **named)
+
+    def opening(path: Any, *arguments: Any, **named: Any) -> Any:
+        refuse(path)
+        return begin(path, *arguments, **named)
+
+    monkeypatch.setattr("os.stat", stat)
+    monkeypatch.setattr("io.open", opening)
+    yield folders
+    monkeypatch.undo()
+
+
+def test_a_folder_that_may_not_be_searched_is_named(places: dict[str, Any], closed: list[Path], tmp_path: Path) -> None:
+    """A start and a reload are refused: that a file is missing, or there are no secrets, is not known."""
+    places["default_file"] = tmp_path / "etc" / "vibemq.toml"
+    places["default_file"].parent.mkdir()
+    places["default_file"].write_text("auto_create = false")
+    places["secrets_dir"].mkdir()
+    reader = SettingsReader(**places)
+    reader.read()
+    for folder, sentence in (
+        (places["default_file"].parent, f"cannot read the settings file {places['default_file']}: Permission denied"),
+        (places["secrets_dir"], f"cannot look at the secrets in {places['secrets_dir']}: Permission denied"),
+    ):
+        closed[:] = [folder]
+        for read_them in (reader.read, lambda: load(**places)):
+            with pytest.raises(ConfigInvalid) as refused:
+                read_them()
+            assert str(refused.value) == f"{sentence}; correct its owner or mode"
