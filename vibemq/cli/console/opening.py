@@ -53,7 +53,7 @@ def console(
         raise CommandFailed(f"--http is {http}; give the URL of the broker's HTTP port, such as {DEFAULT_HTTP}")
     address = f"{base}/console/"
     settings = settings_of(url)
-    ask = Asking(timeout, tls_context(settings) if base.startswith("https:") else None)
+    ask = ConsoleAsking(timeout, tls_context(settings) if base.startswith("https:") else None)
     is_trusted = require_console(address, ask)
     authorization = authorization_of(settings)
     if authorization is not None and is_here(base) and is_trusted:
@@ -106,14 +106,14 @@ class ConsoleAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ConsoleAsking:
     """How the HTTP port is asked."""
 
     timeout: float
     tls: ssl.SSLContext | None
 
 
-def fetched(request: urllib.request.Request, ask: Asking) -> ConsoleAnswer:
+def fetched(request: urllib.request.Request, ask: ConsoleAsking) -> ConsoleAnswer:
     """A refusal is an answer.
 
     Raises:
@@ -131,7 +131,7 @@ def fetched(request: urllib.request.Request, ask: Asking) -> ConsoleAnswer:
         return ConsoleAnswer(answer.status, answer.headers.get_content_type(), answer.read(ANSWER_BYTES_MAX))
 
 
-def require_console(address: str, ask: Asking) -> bool:
+def require_console(address: str, ask: ConsoleAsking) -> bool:
     """Whether its certificate, if it has one, is accepted.
 
     Raises:
@@ -189,7 +189,7 @@ def _of_tls(url: str, reason: str) -> str:
     return f"TLS with {url} failed ({reason})"
 
 
-def login_code(url: str, authorization: str, ask: Asking) -> str:
+def login_code(url: str, authorization: str, ask: ConsoleAsking) -> str:
     """
     Raises:
         CommandFailed: nobody answers there, or the answer is a refusal.
