@@ -185,6 +185,21 @@ def test_ctrl_c_ends_a_verb_without_a_traceback(words: tuple[str, ...], vibemq: 
     assert "Error" not in errors
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_bench_that_is_ended_leaves_neither_its_broker_nor_its_folder(tmp_path: Path, number: int) -> None:
+    words = [sys.executable, "-m", "vibemq", "bench", "--messages", "100000000", "--size", "1", "--storage", "sqlite"]
+    with subprocess.Popen([*words, "--data-dir", str(tmp_path)], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("published")
+        (owner,) = tmp_path.glob("*/data/owner.json")
+        pid = json.loads(owner.read_text())["pid"]
+        process.send_signal(number)
+        said = process.stderr.read()
+    assert (process.returncode, "Traceback" in said, list(tmp_path.iterdir())) == (130, False, [])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
 def test_ctrl_c_during_the_import_is_quiet_too() -> None:
     code = (
         "import builtins, os, signal, sys\n"
