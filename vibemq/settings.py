@@ -131,7 +131,8 @@ def _load(
 
 
 def check_plugins(loaded: Loaded) -> None:
-    """Check what `load` leaves to the plug-ins: their names, and the options of the chosen ones.
+    """Check what `load` leaves to the plug-ins: their names, the options of the chosen ones, and that no two listen at
+    the same place.
 
     Raises:
         ConfigInvalid: as `load`.
@@ -144,6 +145,39 @@ def check_plugins(loaded: Loaded) -> None:
         place: tuple[str | int, ...] = ("listeners", number)
         options = loaded.settings.protocol_options(listener)
         _check_plugin(loaded.origins, "protocols", place, "protocol", listener.protocol, options)
+    _refuse_shared_addresses(loaded)
+
+
+def _refuse_shared_addresses(loaded: Loaded) -> None:
+    """Raises ConfigInvalid. The system would call it an address that is in use, as by another broker."""
+    taken: list[tuple[str, str, int]] = []
+    for place, host, port in _addresses(loaded.settings):
+        for before, other, same_port in taken:
+            if port == same_port and _overlap(host, other):
+                raise ConfigInvalid(
+                    f"{place_of((*place, 'port'), loaded.origins)} is not valid: {before} listens at port {port} of "
+                    f"{other}, too; choose another port"
+                )
+        taken.append(("".join(f"[{part}]" if isinstance(part, int) else part for part in place), host, port))
+
+
+def _addresses(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str, int]]:
+    """(place in the settings, host, port) of all that listens at a port that is known."""
+    for number, listener in enumerate(settings.listeners):
+        plugin = plugins.find("protocols", listener.protocol)
+        port = plugin.port if listener.port is None else listener.port
+        if plugin.create is not None and port:
+            yield ("listeners", number), listener.host, port
+    if settings.http.enabled and settings.http.port:
+        yield ("http",), settings.http.host, settings.http.port
+
+
+def _overlap(host: str, other: str) -> bool:
+    """Whether they are the same, or one is every address of the other's family."""
+    return host == other or any(
+        every in (host, other) and (":" in host) == (":" in other)
+        for every in ("0.0.0.0", "::")  # noqa: S104
+    )
 
 
 def _check_plugin(

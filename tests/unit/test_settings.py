@@ -241,6 +241,14 @@ def test_what_is_wrong_is_one_sentence(places: dict[str, Any], environ: dict[str
             {"VIBEMQ_LISTENERS": '[{"settings": {"prefetch": "many"}}]'},
             r"setting listeners\[0\].settings.prefetch \(.*\) is not valid: it must be a whole number",
         ),
+        (
+            {"VIBEMQ_LISTENERS": '[{}, {"protocol": "omq", "port": 2925, "host": "0.0.0.0"}]'},
+            r"setting listeners\[1\].port \(.*\) is not valid: listeners\[0\] listens at port 2925 of 127.0.0.1, too",
+        ),
+        (
+            {"VIBEMQ_HTTP__PORT": "2925"},
+            r"setting http.port \(.*VIBEMQ_HTTP__PORT\) is not valid: listeners\[0\] listens at port 2925",
+        ),
     ],
 )
 def test_options_of_plugins_are_told_with_their_source(
@@ -248,6 +256,18 @@ def test_options_of_plugins_are_told_with_their_source(
 ) -> None:
     with pytest.raises(ConfigInvalid, match=sentence):
         check_plugins(read(places, **environ))
+
+
+@pytest.mark.parametrize(
+    ("listeners", "http"),
+    [
+        ('[{"host": "0.0.0.0"}, {"host": "::"}]', "2926"),
+        ('[{"host": "127.0.0.1"}, {"host": "127.0.0.2"}]', "2926"),
+        ('[{"port": 0}, {"port": 0}]', "0"),
+    ],
+)
+def test_one_port_may_be_of_several_addresses(places: dict[str, Any], listeners: str, http: str) -> None:
+    check_plugins(read(places, VIBEMQ_LISTENERS=listeners, VIBEMQ_HTTP__PORT=http))
 
 
 def test_options_of_a_protocol_count_for_its_listeners_and_what_a_listener_says_wins(places: dict[str, Any]) -> None:

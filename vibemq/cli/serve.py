@@ -71,9 +71,10 @@ def serve(
     reader = SettingsReader(config, overrides)
 
     def read() -> Loaded:
-        loaded = reader.read()
-        check_plugins(loaded)
-        return replace(loaded, settings=with_listener(loaded.settings, host, port))
+        found = reader.read()
+        found = replace(found, settings=with_listener(found.settings, host, port))
+        check_plugins(found)
+        return found
 
     loaded = read()
     from vibemq.server import app

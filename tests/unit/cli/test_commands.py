@@ -151,6 +151,13 @@ def test_a_broken_setting_is_a_usage_error(vibemq: Run, tmp_path: Path) -> None:
     assert err.startswith("error CONFIG_INVALID: setting data_dri")
 
 
+def test_two_listeners_at_one_port_are_not_taken_for_another_broker(vibemq: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").touch()
+    code, _, err = vibemq("serve", "--config", str(tmp_path / "empty.toml"), "--port", "2930", "--http-port", "2930")
+    assert code == 2
+    assert err.startswith("error CONFIG_INVALID: setting http.port (from command line) is not valid: listeners[0] ")
+
+
 @pytest.mark.parametrize(
     ("words", "place"),
     [(("--data-dir", ""), "option --data-dir is"), (("--host", ""), "setting http.host (from command line) is")],
