@@ -21,6 +21,12 @@ SECRETS_DIR = Path("/run/secrets")
 KEY_DOTS_MAX = 1000
 """More than any setting's name has, and than any line of text before its first = is likely to have."""
 
+NUMBER_MAX = (1 << 63) - 1
+DURATION_MAX_MS = 36_500 * 86_400_000
+"""A hundred years."""
+NUMBERS_ELSEWHERE = ("auth", "queue_defaults", "queues")
+"""Users, who may be many and have no numbers, and options of queues, which have bounds of their own."""
+
 NOT_SETTINGS = frozenset(
     {
         "VIBEMQ_CONFIG",
@@ -125,9 +131,13 @@ def _load(
         _overlay(merged, values)
         origins.update(dict.fromkeys(_leaves(values), origin))
     try:
-        return Loaded(Settings(**merged), origins, tuple(files))
+        settings = Settings(**merged)
     except ValidationError as error:
         raise ConfigInvalid(_sentence(error, Settings, origins)) from None
+    for name in Settings.model_fields:
+        if name not in NUMBERS_ELSEWHERE:
+            _refuse_beyond(getattr(settings, name), (name,), origins)
+    return Loaded(settings, origins, tuple(files))
 
 
 def check_plugins(loaded: Loaded) -> None:
@@ -193,10 +203,27 @@ def _check_plugin(
     except LookupError as error:
         named = (*place, kind) if kind else place
         raise ConfigInvalid(f"{place_of(named, origins)} is not valid: {error}") from error
+    above = (*place, "settings") if kind else place
     try:
-        model(**options)
+        _refuse_beyond(model(**options), above, origins)
     except ValidationError as error:
-        raise ConfigInvalid(_sentence(error, model, origins, above=(*place, "settings") if kind else place)) from None
+        raise ConfigInvalid(_sentence(error, model, origins, above=above)) from None
+
+
+def _refuse_beyond(value: Any, place: tuple[str | int, ...], origins: Mapping[str, str]) -> None:
+    """Raises ConfigInvalid for a number that no clock, system call or answer has room for."""
+    if isinstance(value, BaseModel):
+        value = {name: getattr(value, name) for name in type(value).model_fields}
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            _refuse_beyond(one, (*place, name), origins)
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for number, one in enumerate(value):
+            _refuse_beyond(one, (*place, number), origins)
+    elif isinstance(value, int):
+        most = DURATION_MAX_MS if str(place[-1]).endswith("_ms") else NUMBER_MAX
+        if value > most:
+            raise ConfigInvalid(f"{place_of(place, origins)} is not valid: it must be at most {most}")
 
 
 def _toml_layers(

@@ -259,6 +259,32 @@ def test_options_of_plugins_are_told_with_their_source(
 
 
 @pytest.mark.parametrize(
+    ("text", "place", "most"),
+    [
+        ("drain_timeout_ms = 99999999999999999999", "drain_timeout_ms", "3153600000000"),
+        ("[limits]\nmemory_limit_bytes = 99999999999999999999", "limits.memory_limit_bytes", "9223372036854775807"),
+        (f"weak_flush_ms = 1{400 * '0'}", "weak_flush_ms", "3153600000000"),
+        (
+            "[storage.settings]\nbuffer_bytes = 99999999999999999999",
+            "storage.settings.buffer_bytes",
+            "9223372036854775807",
+        ),
+        ("[protocols.omq]\nack_timeout_ms = 99999999999999", "protocols.omq.ack_timeout_ms", "3153600000000"),
+        ("[[listeners]]\nsettings.subscriptions_max = 1" + 19 * "0", "listeners[0].settings.subscriptions_max", "922"),
+    ],
+)
+def test_a_number_that_stands_for_no_limit_is_refused_where_nothing_has_room_for_it(
+    places: dict[str, Any], tmp_path: Path, text: str, place: str, most: str
+) -> None:
+    """The broker could neither show such settings nor let them count."""
+    file = tmp_path / "vibemq.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigInvalid) as refused:
+        check_plugins(load(file, **places))
+    assert str(refused.value).startswith(f"setting {place} (from {file}) is not valid: it must be at most {most}")
+
+
+@pytest.mark.parametrize(
     ("listeners", "http"),
     [
         ('[{"host": "0.0.0.0"}, {"host": "::"}]', "2926"),
