@@ -535,6 +535,15 @@ def test_a_restore_over_everything_is_refused(admin: Run, data_dir: Path) -> Non
     assert admin("restore", data_dir, "--data-dir", "/", "--dry-run")[1]["error"]["code"] == "NOT_EMPTY"
 
 
+def test_links_that_lead_to_each_other_are_the_systems_error(admin: Run, data_dir: Path, tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for words in (("restore", data_dir, "--data-dir", loop), ("backup", loop / "copy", "--data-dir", data_dir)):
+        code, refused, _ = admin(*words)
+        assert code == 1, words
+        assert refused["error"]["code"] in ("SYSTEM", "NOT_A_FOLDER")
+
+
 @pytest.mark.parametrize("verb", [("check",), ("restore", "backup"), ("backup", "target"), ("doctor",)])
 def test_a_directory_without_a_name_is_refused(admin: Run, verb: tuple[str, ...]) -> None:
     """What an unset variable of a script leaves of its option."""

@@ -89,7 +89,7 @@ def restore(
     out = Output(json=json)
     name = provider_name(source, storage, is_backup=True)
     data_dir = real_place(data_dir)
-    if data_dir.resolve().is_relative_to(source.resolve()):
+    if Path(os.path.realpath(data_dir)).is_relative_to(os.path.realpath(source)):
         raise Usage(f"the data directory {data_dir} is in the backup {source}; choose a folder outside it")
     aside = beside(data_dir, f".before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
     fills = must_be_filled(data_dir)

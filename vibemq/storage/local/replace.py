@@ -31,7 +31,10 @@ _NOT_POSSIBLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)
 def real_place(data_dir: Path) -> Path:
     """The folder itself where the data directory is a symbolic link, or `.` or `..`, which are no names: names change
     places beside the folder."""
-    return data_dir.resolve() if data_dir.name in ("", "..") or data_dir.is_symlink() else data_dir
+    if data_dir.name in ("", "..") or data_dir.is_symlink():
+        # Of links that lead to each other, `Path.resolve` makes an error that is not the system's.
+        return Path(os.path.realpath(data_dir))
+    return data_dir
 
 
 def beside(data_dir: Path, suffix: str) -> Path:
