@@ -9,6 +9,7 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from typing import TextIO
@@ -52,7 +53,9 @@ def _write_everything(stream: TextIO, *, json: bool) -> None:
     """What the encoding of the locale has no letters for, and bytes of a file's name that are no text, are written as
     escapes. JSON is UTF-8, whatever the locale."""
     if isinstance(stream, TextIOWrapper):
-        stream.reconfigure(encoding="utf-8" if json else None, errors="backslashreplace")
+        # What the descriptor is may have changed since the stream was made, in a process that was forked.
+        with suppress(OSError):
+            stream.reconfigure(encoding="utf-8" if json else None, errors="backslashreplace")
 
 
 def _flush_or_drop(stream: TextIO) -> None:
