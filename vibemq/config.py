@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -37,6 +38,22 @@ Port = Annotated[int, Field(ge=0, le=PORT_MAX)]
 """0 = any free port; the chosen one is reported."""
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
+
+
+def _of_a_machine(value: str) -> str:
+    try:
+        value.encode("idna")
+    except UnicodeError:
+        fits = False
+    else:
+        fits = value.isprintable()
+    if not fits:
+        raise ValueError("it is neither an address nor a name that a machine can have")
+    return value
+
+
+Host = Annotated[str, Field(min_length=1), AfterValidator(_of_a_machine)]
+"""An empty one, mostly a variable that is not set, would be every address of the machine."""
 FrameBytes = Annotated[int, Field(ge=1_048_576)]
 MESSAGE_BYTES_LIMIT = 256 << 20
 
@@ -53,6 +70,16 @@ def _of_a_size_that_travels(value: int) -> int:
 ROW_HEAD_BYTES_MAX = 61_440
 """Id and headers beside the largest body: what a frame of the native protocol has room for."""
 MessageBytes = Annotated[int, AfterValidator(_of_a_size_that_travels)]
+
+
+def _named(value: Any) -> Any:
+    """The path of an empty text would be the current directory."""
+    if value == "":
+        raise ValueError("it is empty; name a directory, . for the current one")
+    return value
+
+
+Folder = Annotated[Path, BeforeValidator(_named)]
 
 
 class WhenChanged(StrEnum):
@@ -107,7 +134,7 @@ class Tls(_Part):
 
 class Listener(_Part):
     protocol: Annotated[str, RESTART] = "native"
-    host: Annotated[str, RESTART] = "127.0.0.1"
+    host: Annotated[Host, RESTART] = "127.0.0.1"
     port: Annotated[Port | None, RESTART] = None
     """None = the protocol's own port."""
     tls: Annotated[Tls | None, RESTART] = None
@@ -267,7 +294,7 @@ class Auth(_Part):
 
 class Http(_Part):
     enabled: Annotated[bool, RESTART] = True
-    host: Annotated[str, RESTART] = "127.0.0.1"
+    host: Annotated[Host, RESTART] = "127.0.0.1"
     port: Annotated[Port, RESTART] = 2926
     token: Annotated[SecretStr | None, RELOAD] = None
     """Asked for as `Authorization: Bearer …` by health and metrics, not by the probes; by the API while `auth` is
@@ -338,7 +365,7 @@ class Settings(BaseModel):
     # `BaseSettings`, whose package takes longer to import than an embedded broker to start.
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
-    data_dir: Annotated[Path, RESTART] = Path("vibemq-data")
+    data_dir: Annotated[Folder, RESTART] = Path("vibemq-data")
     storage: Annotated[StorageChoice, RESTART] = StorageChoice.of_defaults()
     listeners: Annotated[tuple[Listener, ...], RESTART] = (Listener.of_defaults(),)
     protocols: Annotated[dict[str, dict[str, Any]], RESTART] = Field(default_factory=dict)

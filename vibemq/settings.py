@@ -21,6 +21,12 @@ SECRETS_DIR = Path("/run/secrets")
 KEY_DOTS_MAX = 1000
 """More than any setting's name has, and than any line of text before its first = is likely to have."""
 
+NUMBER_MAX = (1 << 63) - 1
+DURATION_MAX_MS = 36_500 * 86_400_000
+"""A hundred years."""
+NUMBERS_ELSEWHERE = ("auth", "queue_defaults", "queues")
+"""Users, who may be many and have no numbers, and options of queues, which have bounds of their own."""
+
 NOT_SETTINGS = frozenset(
     {
         "VIBEMQ_CONFIG",
@@ -71,7 +77,7 @@ class SettingsReader:
 
     def read(self) -> Loaded:
         """Raises ConfigInvalid as `load`."""
-        gone = next((path for path in self._files if not path.exists()), None)
+        gone = next((path for path in self._files if _is_missing(path)), None)
         if gone is not None:
             raise ConfigInvalid(
                 f"the file {gone}, which settings were read from before, is gone; put it back, or restart the broker "
@@ -125,13 +131,18 @@ def _load(
         _overlay(merged, values)
         origins.update(dict.fromkeys(_leaves(values), origin))
     try:
-        return Loaded(Settings(**merged), origins, tuple(files))
+        settings = Settings(**merged)
     except ValidationError as error:
         raise ConfigInvalid(_sentence(error, Settings, origins)) from None
+    for name in Settings.model_fields:
+        if name not in NUMBERS_ELSEWHERE:
+            _refuse_beyond(getattr(settings, name), (name,), origins)
+    return Loaded(settings, origins, tuple(files))
 
 
 def check_plugins(loaded: Loaded) -> None:
-    """Check what `load` leaves to the plug-ins: their names, and the options of the chosen ones.
+    """Check what `load` leaves to the plug-ins: their names, the options of the chosen ones, and that no two listen at
+    the same place.
 
     Raises:
         ConfigInvalid: as `load`.
@@ -144,6 +155,39 @@ def check_plugins(loaded: Loaded) -> None:
         place: tuple[str | int, ...] = ("listeners", number)
         options = loaded.settings.protocol_options(listener)
         _check_plugin(loaded.origins, "protocols", place, "protocol", listener.protocol, options)
+    _refuse_shared_addresses(loaded)
+
+
+def _refuse_shared_addresses(loaded: Loaded) -> None:
+    """Raises ConfigInvalid. The system would call it an address that is in use, as by another broker."""
+    taken: list[tuple[str, str, int]] = []
+    for place, host, port in _addresses(loaded.settings):
+        for before, other, same_port in taken:
+            if port == same_port and _overlap(host, other):
+                raise ConfigInvalid(
+                    f"{place_of((*place, 'port'), loaded.origins)} is not valid: {before} listens at port {port} of "
+                    f"{other}, too; choose another port"
+                )
+        taken.append(("".join(f"[{part}]" if isinstance(part, int) else part for part in place), host, port))
+
+
+def _addresses(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str, int]]:
+    """(place in the settings, host, port) of all that listens at a port that is known."""
+    for number, listener in enumerate(settings.listeners):
+        plugin = plugins.find("protocols", listener.protocol)
+        port = plugin.port if listener.port is None else listener.port
+        if plugin.create is not None and port:
+            yield ("listeners", number), listener.host, port
+    if settings.http.enabled and settings.http.port:
+        yield ("http",), settings.http.host, settings.http.port
+
+
+def _overlap(host: str, other: str) -> bool:
+    """Whether they are the same, or one is every address of the other's family."""
+    return host == other or any(
+        every in (host, other) and (":" in host) == (":" in other)
+        for every in ("0.0.0.0", "::")  # noqa: S104
+    )
 
 
 def _check_plugin(
@@ -159,10 +203,27 @@ def _check_plugin(
     except LookupError as error:
         named = (*place, kind) if kind else place
         raise ConfigInvalid(f"{place_of(named, origins)} is not valid: {error}") from error
+    above = (*place, "settings") if kind else place
     try:
-        model(**options)
+        _refuse_beyond(model(**options), above, origins)
     except ValidationError as error:
-        raise ConfigInvalid(_sentence(error, model, origins, above=(*place, "settings") if kind else place)) from None
+        raise ConfigInvalid(_sentence(error, model, origins, above=above)) from None
+
+
+def _refuse_beyond(value: Any, place: tuple[str | int, ...], origins: Mapping[str, str]) -> None:
+    """Raises ConfigInvalid for a number that no clock, system call or answer has room for."""
+    if isinstance(value, BaseModel):
+        value = {name: getattr(value, name) for name in type(value).model_fields}
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            _refuse_beyond(one, (*place, name), origins)
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for number, one in enumerate(value):
+            _refuse_beyond(one, (*place, number), origins)
+    elif isinstance(value, int):
+        most = DURATION_MAX_MS if str(place[-1]).endswith("_ms") else NUMBER_MAX
+        if value > most:
+            raise ConfigInvalid(f"{place_of(place, origins)} is not valid: it must be at most {most}")
 
 
 def _toml_layers(
@@ -171,7 +232,7 @@ def _toml_layers(
     """The file that is read is added to `files`."""
     named = config or (Path(environ["VIBEMQ_CONFIG"]) if environ.get("VIBEMQ_CONFIG") else None)
     path = named or default
-    if named is None and not path.exists():
+    if named is None and _is_missing(path):
         return []
     import tomllib  # An embedded broker has no such file, and does not wait for its reader.
 
@@ -187,6 +248,17 @@ def _toml_layers(
     except ValueError as error:
         # Not only tomllib's own kind: bytes that are no text, and numbers of more digits than Python reads.
         raise ConfigInvalid(f"{path} is not valid TOML: {error}") from error
+
+
+def _is_missing(path: Path) -> bool:
+    """Not one that cannot be looked at: why not is told when it is read."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _refuse_endless_keys(text: str) -> None:
@@ -264,11 +336,16 @@ def _secret_layers(environ: Mapping[str, str], folder: Path, files: list[Path]) 
 def _secrets_in(folder: Path) -> dict[str, Path]:
     """Its files that are named like variables. Another one whose name has no `__` is no concern of ours: it may be a
     key for TLS, or what a variable points at. Raises ConfigInvalid for one that names no setting."""
-    paths = {path.name.lower(): path for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+    try:
+        paths = {path.name.lower(): path for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+        ours = {name: path for name, path in paths.items() if name.startswith("vibemq_") and path.is_file()}
+    except OSError as error:
+        # Without its secrets a broker may let everybody in.
+        raise ConfigInvalid(
+            f"cannot look at the secrets in {folder}: {error.strerror}; correct its owner or mode"
+        ) from error
     found: dict[str, Path] = {}
-    for name, path in paths.items():
-        if not name.startswith("vibemq_") or not path.is_file():
-            continue
+    for name, path in ours.items():
         if "__" in name:
             _check_name(name, f"secret file {path}")
             found[name] = path
@@ -368,6 +445,7 @@ _RULES = {
     "bool_parsing": "it must be true or false",
     "bool_type": "it must be true or false",
     "string_type": "it must be text",
+    "string_too_short": "it is empty; give it a value, or leave it out for its default",
     "path_type": "it must be a path",
     "dict_type": "it must be a table",
     "model_type": "it must be a table of settings",

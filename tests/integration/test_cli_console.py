@@ -1,6 +1,7 @@
 """`vibemq console` and the address that `vibemq serve` prints, against real brokers."""
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.certificates import Authority
 from vibemq.cli import main
 from vibemq.cli.entry import run_app
 
@@ -44,8 +46,8 @@ def serving(data: Path, *words: str, settings: str = "") -> Iterator[dict[str, A
             told["log"] = process.stderr.read()
 
 
-def console(capture: Capture, http: str) -> tuple[int, str, str]:
-    code = run_app(main.app, "vibemq", ["console", "--print", "--http", http])
+def console(capture: Capture, http: str, *words: str) -> tuple[int, str, str]:
+    code = run_app(main.app, "vibemq", ["console", "--print", "--http", http, *words])
     captured = capture.readouterr()
     return code, captured.out.strip(), captured.err
 
@@ -89,6 +91,36 @@ def test_the_native_port_is_not_the_http_port(tmp_path: Path, capsys: Capture) -
         f"error FAILED: what answers at {http}/console/ is not the HTTP port of a broker; give that port with --http, "
         "such as http://localhost:2926\n"
     )
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@pytest.mark.parametrize("asks_for_certificates", [False, True])
+def test_the_login_over_tls(tmp_path: Path, capsys: Capture, *, asks_for_certificates: bool) -> None:
+    authority = Authority.made_in(tmp_path)
+    server = authority.sign("server")
+    settings = f"[http.tls]\ncertificate = '{server.certificate}'\nkey = '{server.key}'\n"
+    if asks_for_certificates:
+        settings += f"client_ca = '{authority.ca}'\n"
+    settings += "[auth]\nsuperuser = 'ada'\nsuperuser_password = 'secret'\n"
+    login, trust = ["--url", "vibemq://ada:secret@localhost"], ["--tls-ca", str(authority.ca)]
+    with serving(tmp_path / "data", settings=settings) as told:
+        address = told["console"]
+        assert address.startswith("https://")
+        code, out, err = console(capsys, address, *login)
+        assert (code, out) == (0, address)
+        assert err.startswith(f"the certificate of {address.removesuffix('/console/')} is not accepted here, so it is")
+        if asks_for_certificates:
+            code, out, err = console(capsys, address, *login, *trust)
+            assert code in (1, 5)
+            assert out == ""
+            # Its reason, or the end of the connection, whichever comes first.
+            assert "asks for a client certificate" in err
+            assert "one with --tls-cert and --tls-key" in err
+            mine = authority.sign("me")
+            trust += ["--tls-cert", str(mine.certificate), "--tls-key", str(mine.key)]
+        code, out, err = console(capsys, address, *login, *trust)
+        assert (code, err) == (0, "")
+        assert out.startswith(f"{address}login#code=")
 
 
 @contextmanager

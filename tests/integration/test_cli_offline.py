@@ -514,6 +514,44 @@ def test_a_directory_in_use_is_left_alone(
     assert stored_count(data_dir, provider) == MESSAGES
 
 
+@pytest.mark.parametrize("place", [".", "audit/.."])
+def test_the_directory_may_be_the_current_one(
+    admin: Run, data_dir: Path, tmp_path: Path, provider: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (data_dir / "audit").mkdir()
+    monkeypatch.chdir(data_dir)
+    target = tmp_path / "backup"
+    assert admin("check", "--data-dir", place)[1] == {"ok": True, "problems": []}
+    assert admin("compact", "--data-dir", place)[0] == 0
+    assert admin("backup", target, "--data-dir", place)[0] == 0
+    assert admin("restore", target, "--data-dir", place, "--dry-run")[0] == 0
+    code, restored, _ = admin("restore", target, "--data-dir", place, "--yes")
+    assert (code, restored["data_dir"]) == (0, str(data_dir))
+    assert Path(restored["moved_aside"]).name.startswith("data.before-restore-")
+    assert stored_count(data_dir, provider) == MESSAGES
+
+
+def test_a_restore_over_everything_is_refused(admin: Run, data_dir: Path) -> None:
+    assert admin("restore", data_dir, "--data-dir", "/", "--dry-run")[1]["error"]["code"] == "NOT_EMPTY"
+
+
+def test_links_that_lead_to_each_other_are_the_systems_error(admin: Run, data_dir: Path, tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for words in (("restore", data_dir, "--data-dir", loop), ("backup", loop / "copy", "--data-dir", data_dir)):
+        code, refused, _ = admin(*words)
+        assert code == 1, words
+        assert refused["error"]["code"] in ("SYSTEM", "NOT_A_FOLDER", "SERVER_ERROR")
+
+
+@pytest.mark.parametrize("verb", [("check",), ("restore", "backup"), ("backup", "target"), ("doctor",)])
+def test_a_directory_without_a_name_is_refused(admin: Run, verb: tuple[str, ...]) -> None:
+    """What an unset variable of a script leaves of its option."""
+    code, refused, _ = admin(*verb, "--data-dir", "")
+    assert (code, refused["error"]["code"]) == (2, "CONFIG_INVALID")
+    assert refused["error"]["message"].startswith("option --data-dir is not valid: it is empty; name a directory")
+
+
 @pytest.mark.parametrize("verb", ["check", "compact", "migrate", "repair"])
 def test_no_such_directory(admin: Run, tmp_path: Path, verb: str) -> None:
     code, refused, _ = admin(verb, "--data-dir", tmp_path / "gone")
@@ -565,6 +603,21 @@ def test_a_dotnet_file_is_imported(admin: Run, dotnet_file: Path, tmp_path: Path
     assert (code, refused["error"]["code"]) == (1, "QUEUE_EXISTS")
     code, again, _ = admin(*words, "--resume")
     assert (again["messages"], again["skipped"]) == (0, 2)
+
+
+def test_nothing_is_imported_into_a_provider_that_keeps_nothing(
+    admin: Run, dotnet_file: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new"
+    for words in (
+        ("import", dotnet_file, "--data-dir", new),
+        ("compact", "--data-dir", data_dir),
+        ("backup", new, "--data-dir", data_dir),
+    ):
+        code, refused, _ = admin(*words, "--storage", "memory")
+        assert code == 2, words
+        assert "the memory provider keeps nothing" in refused["error"]["message"]
+    assert not new.exists()
 
 
 def test_a_dry_run_of_an_import_into_a_store_changes_nothing(admin: Run, dotnet_file: Path, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from vibemq.cli.entry import run_app
 from vibemq.cli.main import app
 from vibemq.config import Auth, Http, Limits, Listener, Settings, StorageChoice, Tls
 from vibemq.errors import ConfigInvalid, VibeMQError
+from vibemq.server.net.tls import NewerTls, ServerTls
 
 pytestmark = [
     pytest.mark.anyio,
@@ -150,6 +151,57 @@ async def test_files_that_cannot_be_used(tmp_path: Path, authority: Authority, s
         assert words.format(tmp_path) in said
     with pytest.raises(ConfigInvalid, match="give both"):
         vibemq.connect(tls_key=str(mine.key))
+
+
+async def test_files_that_a_listener_cannot_use(
+    tmp_path: Path, authority: Authority, server: Signed, mine: Signed
+) -> None:
+    nonsense, none = tmp_path / "nonsense.pem", tmp_path / "none.pem"
+    nonsense.write_text("no certificate\n")
+    wrong_order = tmp_path / "chain.pem"
+    wrong_order.write_text(authority.ca.read_text() + server.certificate.read_text())
+    foreign = "does not belong to the first certificate in {}; give the key of that certificate, or put its own"
+    for files, key, words in (
+        ({"certificate": none}, "certificate", f"the file {none} cannot be read (No such file or directory)"),
+        ({"certificate": nonsense}, "certificate", f"the file {nonsense} is not a PEM file of this kind"),
+        ({"certificate": server.certificate}, "key", f"the file {server.certificate} holds no key that can be used"),
+        ({"certificate": server.certificate, "key": none}, "key", f"the file {none} cannot be read"),
+        ({"certificate": server.certificate, "key": nonsense}, "key", f"the file {nonsense} is not a PEM file"),
+        (
+            {"certificate": server.certificate, "key": mine.key},
+            "key",
+            f"the key in {mine.key} {foreign.format(server.certificate)}",
+        ),
+        (
+            {"certificate": wrong_order, "key": server.key},
+            "key",
+            f"the key in {server.key} {foreign.format(wrong_order)}",
+        ),
+        (
+            {"certificate": server.certificate, "key": server.key, "client_ca": nonsense},
+            "client_ca",
+            f"the file {nonsense} is not a PEM file of this kind",
+        ),
+    ):
+        with pytest.raises(ConfigInvalid) as refused:
+            ServerTls(Tls.model_validate(files), "listeners[0].tls")
+        assert str(refused.value).startswith(f"setting listeners[0].tls.{key} is not valid: {words}"), files
+
+
+async def test_a_file_that_is_replaced_while_it_is_read_is_told_as_a_setting(
+    server: Signed, mine: Signed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key of the new certificate is there before the certificate is, or the other way round."""
+    tls = ServerTls(Tls(certificate=server.certificate, key=server.key), "http.tls")
+    load, loads = ssl.SSLContext.load_cert_chain, iter([server.key, mine.key])
+
+    def half_replaced(context: ssl.SSLContext, certificate: Path, key: Path, **more: Any) -> None:
+        load(context, certificate, next(loads), **more)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", half_replaced)
+    assert isinstance(tls.newer(Tls(certificate=server.certificate, key=server.key, identity_pattern="a{}")), NewerTls)
+    with pytest.raises(ConfigInvalid, match=r"http\.tls\.key is not valid: the key in"):
+        tls.newer(Tls(certificate=server.certificate, key=server.key, identity_pattern="b{}"))
 
 
 async def test_a_client_without_tls_on_a_tls_port(

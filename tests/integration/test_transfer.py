@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -64,6 +65,24 @@ def waiting(mq: sync.Client, queue: str) -> list[int]:
 
 
 # -- message rm -------------------------------------------------------------------------------------------------------
+
+
+def test_a_pipe_is_imported_as_a_file_is(admin: Run, mq: sync.Client, queue: str, tmp_path: Path) -> None:
+    """`queue import orders <(zcat orders.ndjson.gz)`: a pipe can be read once."""
+    mq.publish_many(queue, [b"1", b"2"])
+    file = tmp_path / "orders.ndjson"
+    assert admin("queue", "export", queue, "--out", file)[0] == 0
+    for content, code, count in ((file.read_bytes(), 0, 2), (b"no export\n", 2, 2)):
+        reading, writing = os.pipe()
+        os.write(writing, content)
+        os.close(writing)
+        pipe = f"/dev/fd/{reading}"
+        try:
+            ended, _, err = admin("queue", "import", f"{queue}.copy", pipe, "--create")
+        finally:
+            os.close(reading)
+        assert (ended, mq.admin("queue.info", queue=f"{queue}.copy")["ready"]) == (code, count), err
+    assert err.startswith(f"{pipe} line 1: it is not JSON")
 
 
 def test_messages_are_removed_by_sequence_and_by_id(mq: sync.Client, admin: Run, queue: str) -> None:

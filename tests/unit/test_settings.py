@@ -1,4 +1,8 @@
+import errno
+import io
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +46,34 @@ def test_the_nearest_place_wins_and_is_remembered(places: dict[str, Any], tmp_pa
         "log.format": str(file),
         "http.port": "command line",
     }
+
+
+@pytest.mark.parametrize(
+    ("variable", "place", "remedy"),
+    [
+        ("VIBEMQ_DATA_DIR", "data_dir", "name a directory, . for the current one"),
+        ("VIBEMQ_HTTP__HOST", "http.host", "give it a value, or leave it out for its default"),
+    ],
+)
+def test_an_empty_directory_or_host_is_not_the_current_one_nor_every_address(
+    places: dict[str, Any], variable: str, place: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigInvalid) as refused:
+        read(places, **{variable: ""})
+    assert str(refused.value) == (
+        f"setting {place} (from environment variable {variable}) is not valid: it is empty; {remedy}"
+    )
+
+
+@pytest.mark.parametrize("host", ["a..b", f"{'x' * 64}.example", "a\nb"])
+def test_a_host_that_no_machine_can_have_is_refused(places: dict[str, Any], host: str) -> None:
+    with pytest.raises(ConfigInvalid, match=r"http\.host .* is not valid: it is neither an address nor a name"):
+        read(places, VIBEMQ_HTTP__HOST=host)
+
+
+@pytest.mark.parametrize("host", ["::", "fe80::1%eth0", "localhost.", "münchen.example"])
+def test_addresses_and_names_of_machines(places: dict[str, Any], host: str) -> None:
+    assert read(places, VIBEMQ_HTTP__HOST=host).settings.http.host == host
 
 
 def test_secrets_come_from_files(places: dict[str, Any], tmp_path: Path) -> None:
@@ -209,6 +241,14 @@ def test_what_is_wrong_is_one_sentence(places: dict[str, Any], environ: dict[str
             {"VIBEMQ_LISTENERS": '[{"settings": {"prefetch": "many"}}]'},
             r"setting listeners\[0\].settings.prefetch \(.*\) is not valid: it must be a whole number",
         ),
+        (
+            {"VIBEMQ_LISTENERS": '[{}, {"protocol": "omq", "port": 2925, "host": "0.0.0.0"}]'},
+            r"setting listeners\[1\].port \(.*\) is not valid: listeners\[0\] listens at port 2925 of 127.0.0.1, too",
+        ),
+        (
+            {"VIBEMQ_HTTP__PORT": "2925"},
+            r"setting http.port \(.*VIBEMQ_HTTP__PORT\) is not valid: listeners\[0\] listens at port 2925",
+        ),
     ],
 )
 def test_options_of_plugins_are_told_with_their_source(
@@ -216,6 +256,44 @@ def test_options_of_plugins_are_told_with_their_source(
 ) -> None:
     with pytest.raises(ConfigInvalid, match=sentence):
         check_plugins(read(places, **environ))
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "most"),
+    [
+        ("drain_timeout_ms = 99999999999999999999", "drain_timeout_ms", "3153600000000"),
+        ("[limits]\nmemory_limit_bytes = 99999999999999999999", "limits.memory_limit_bytes", "9223372036854775807"),
+        (f"weak_flush_ms = 1{400 * '0'}", "weak_flush_ms", "3153600000000"),
+        (
+            "[storage.settings]\nbuffer_bytes = 99999999999999999999",
+            "storage.settings.buffer_bytes",
+            "9223372036854775807",
+        ),
+        ("[protocols.omq]\nack_timeout_ms = 99999999999999", "protocols.omq.ack_timeout_ms", "3153600000000"),
+        ("[[listeners]]\nsettings.subscriptions_max = 1" + 19 * "0", "listeners[0].settings.subscriptions_max", "922"),
+    ],
+)
+def test_a_number_that_stands_for_no_limit_is_refused_where_nothing_has_room_for_it(
+    places: dict[str, Any], tmp_path: Path, text: str, place: str, most: str
+) -> None:
+    """The broker could neither show such settings nor let them count."""
+    file = tmp_path / "vibemq.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigInvalid) as refused:
+        check_plugins(load(file, **places))
+    assert str(refused.value).startswith(f"setting {place} (from {file}) is not valid: it must be at most {most}")
+
+
+@pytest.mark.parametrize(
+    ("listeners", "http"),
+    [
+        ('[{"host": "0.0.0.0"}, {"host": "::"}]', "2926"),
+        ('[{"host": "127.0.0.1"}, {"host": "127.0.0.2"}]', "2926"),
+        ('[{"port": 0}, {"port": 0}]', "0"),
+    ],
+)
+def test_one_port_may_be_of_several_addresses(places: dict[str, Any], listeners: str, http: str) -> None:
+    check_plugins(read(places, VIBEMQ_LISTENERS=listeners, VIBEMQ_HTTP__PORT=http))
 
 
 def test_options_of_a_protocol_count_for_its_listeners_and_what_a_listener_says_wins(places: dict[str, Any]) -> None:
@@ -350,3 +428,46 @@ def test_a_file_that_was_read_before_is_missed(places: dict[str, Any], tmp_path:
         for _ in range(2):
             with pytest.raises(ConfigInvalid, match="which settings were read from before, is gone; put it back"):
                 reader.read()
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """Folders that this user may not search, whoever runs the tests."""
+    folders: list[Path] = []
+    look, begin = os.stat, io.open
+
+    def refuse(path: Any) -> None:
+        if isinstance(path, str | Path) and any(Path(path).is_relative_to(folder) for folder in folders):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    def stat(path: Any, *arguments: Any, **named: Any) -> Any:
+        refuse(path)
+        return look(path, *arguments, **named)
+
+    def opening(path: Any, *arguments: Any, **named: Any) -> Any:
+        refuse(path)
+        return begin(path, *arguments, **named)
+
+    monkeypatch.setattr("os.stat", stat)
+    monkeypatch.setattr("io.open", opening)
+    yield folders
+    monkeypatch.undo()
+
+
+def test_a_folder_that_may_not_be_searched_is_named(places: dict[str, Any], closed: list[Path], tmp_path: Path) -> None:
+    """A start and a reload are refused: that a file is missing, or there are no secrets, is not known."""
+    places["default_file"] = tmp_path / "etc" / "vibemq.toml"
+    places["default_file"].parent.mkdir()
+    places["default_file"].write_text("auto_create = false")
+    places["secrets_dir"].mkdir()
+    reader = SettingsReader(**places)
+    reader.read()
+    for folder, sentence in (
+        (places["default_file"].parent, f"cannot read the settings file {places['default_file']}: Permission denied"),
+        (places["secrets_dir"], f"cannot look at the secrets in {places['secrets_dir']}: Permission denied"),
+    ):
+        closed[:] = [folder]
+        for read_them in (reader.read, lambda: load(**places)):
+            with pytest.raises(ConfigInvalid) as refused:
+                read_them()
+            assert str(refused.value) == f"{sentence}; correct its owner or mode"

@@ -9,7 +9,9 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TextIO
 
 _INTERRUPTED = 130
@@ -32,6 +34,7 @@ def _run(module: str) -> None:
     """Ctrl-C ends a command without a traceback at any time, also while it is still being imported."""
     gc.set_threshold(_YOUNG_THRESHOLD)
     _fill_closed_streams()
+    _write_everything(sys.stdout, json="--json" in sys.argv)
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(_INTERRUPTED))
@@ -44,6 +47,15 @@ def _run(module: str) -> None:
         # Nothing may wait any more, not even for a thread that reads standard input.
         os._exit(code)
     sys.exit(code)
+
+
+def _write_everything(stream: TextIO, *, json: bool) -> None:
+    """What the encoding of the locale has no letters for, and bytes of a file's name that are no text, are written as
+    escapes. JSON is UTF-8, whatever the locale."""
+    if isinstance(stream, TextIOWrapper):
+        # What the descriptor is may have changed since the stream was made, in a process that was forked.
+        with suppress(OSError):
+            stream.reconfigure(encoding="utf-8" if json else None, errors="backslashreplace")
 
 
 def _flush_or_drop(stream: TextIO) -> None:

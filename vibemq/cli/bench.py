@@ -12,8 +12,8 @@ import anyio
 import typer
 
 from vibemq.cli.admin.doctor.fsync import fsync_latencies_ms
-from vibemq.cli.child import BrokerProcess
-from vibemq.cli.flags import DEFAULT_TIMEOUT, Json, Timeout, size_option
+from vibemq.cli.child import BrokerProcess, ended_as_by_ctrl_c
+from vibemq.cli.flags import DEFAULT_TIMEOUT, Json, Timeout, data_dir_option, size_option
 from vibemq.cli.online import settings_for
 from vibemq.cli.output import Output, bytes_text, table
 from vibemq.cli.ping import median
@@ -49,10 +49,7 @@ def bench(
     durability: Annotated[str, typer.Option("--durability", help="strong, weak, async or transient.")] = "strong",
     storage: Annotated[str, typer.Option("--storage", help="lmdb or sqlite, for the temporary broker.")] = "lmdb",
     data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--data-dir", metavar="DIR", help="Directory for the broker's data; default: a new folder in TMPDIR."
-        ),
+        Path | None, data_dir_option("Directory for the broker's data; default: a new folder in TMPDIR.")
     ] = None,
     url: Annotated[
         str | None, typer.Option("--url", metavar="URL", help="Measure this running broker instead of starting one.")
@@ -66,16 +63,17 @@ def bench(
     """
     policy = enum_of(Durability, durability, "durability").name.lower()
     out = Output(json=json)
-    base = Path(tempfile.mkdtemp(prefix="vibemq-bench-", dir=data_dir))
 
     async def measure(broker: str) -> Figures:
         return await _measure(out, settings_for(broker, timeout, patient=True), messages, size, policy)
 
-    try:
-        latencies = fsync_latencies_ms(base)
-        figures = anyio.run(_run, measure, base, url, storage)
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
+    with ended_as_by_ctrl_c():
+        base = Path(tempfile.mkdtemp(prefix="vibemq-bench-", dir=data_dir))
+        try:
+            latencies = fsync_latencies_ms(base)
+            figures = anyio.run(_run, measure, base, url, storage)
+        finally:
+            shutil.rmtree(base, ignore_errors=True)
     disk = {"fsync_median_ms": round(median(latencies), 3), "fsync_max_ms": round(latencies[-1], 3)}
     value = {"durability": policy, "payload_bytes": size, **figures.as_object(), **disk}
     out.emit(

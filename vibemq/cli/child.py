@@ -4,9 +4,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import IO, ClassVar
 
 import anyio
@@ -22,6 +23,24 @@ RECONNECT = ReconnectPolicy(initial_delay=0.05, max_delay=0.5)
 """Soon: a broker that was killed is back within a second or so."""
 COMMAND_TIMEOUT_S = 60.0
 """A small machine under load may take long; this is no test of speed."""
+
+
+@contextmanager
+def ended_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM and a terminal that is closed end the block as Ctrl-C does: children have sessions of their own, and
+    would go on without anybody. A signal that is ignored, as under nohup, stays ignored."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class Child:

@@ -11,7 +11,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from vibemq.cli.exits import Usage, root_of
-from vibemq.cli.values import duration_ms, id_runs, key_value, seconds, size_bytes, url_with_tls
+from vibemq.cli.values import duration_ms, folder, id_runs, key_value, seconds, size_bytes, url_with_tls
 from vibemq.errors import ConfigInvalid, InvalidPayload
 
 DEFAULT_URL = "vibemq://localhost:2925"
@@ -90,10 +90,16 @@ def timeout_option(default: str, *, variable: str | None = None) -> Any:
 Timeout = Annotated[float, timeout_option("10s", variable="VIBEMQ_TIMEOUT")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would change, and change nothing.")]
-DataDir = Annotated[
-    Path,
-    typer.Option("--data-dir", envvar="VIBEMQ_DATA_DIR", metavar="DIR", help="The broker's data directory."),
-]
+
+
+def data_dir_option(text: str, *, variable: str | None = None) -> Any:
+    """`--data-dir DIR`, whose value arrives as a path."""
+    return typer.Option(
+        "--data-dir", parser=unread, callback=read_by(folder), metavar="DIR", envvar=variable, help=text
+    )
+
+
+DataDir = Annotated[Path, data_dir_option("The broker's data directory.", variable="VIBEMQ_DATA_DIR")]
 Storage = Annotated[
     str | None,
     typer.Option("--storage", metavar="NAME", help="Storage provider; default: that of the store in the directory."),

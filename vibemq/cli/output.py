@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json as json_text
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -155,7 +156,12 @@ def _flush_names(folder: Path) -> None:
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(orjson.dumps(value, default=str).decode() + "\n")
+    try:
+        line = orjson.dumps(value, default=str).decode()
+    except orjson.JSONEncodeError:
+        # The name of a file may be no text; its bytes become escapes.
+        line = json_text.dumps(value, default=str)
+    sys.stdout.write(line + "\n")
 
 
 def table(

@@ -30,7 +30,7 @@ from vibemq.cli.flags import (
 from vibemq.cli.online import call
 from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import Tracker, tracked
-from vibemq.cli.values import above_zero_ms, key_values
+from vibemq.cli.values import above_zero_ms, key_values, whole_number
 from vibemq.client import Client, Confirm, Publisher, Response
 from vibemq.client.address import MESSAGE_BYTES_MAX
 from vibemq.client.payload import BINARY, CONTENT_TYPE, is_json
@@ -375,7 +375,8 @@ def _partly(stopped: VibeMQError | OSError, accepted: int) -> VibeMQError | OSEr
 
 
 def _priority(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.isdecimal() else text
+    number = None if text is None else whole_number(text)
+    return text if number is None else number
 
 
 async def _count_only(source: Callable[[], AsyncIterator[bytes]], count: int, options: Options) -> int:

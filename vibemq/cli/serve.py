@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vibemq.cli.flags import data_dir_option
+
 if TYPE_CHECKING:
     from vibemq.config import Settings
 
@@ -13,11 +15,7 @@ if TYPE_CHECKING:
 def serve(
     data_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--data-dir",
-            metavar="DIR",
-            help="Directory for all data of the broker; default: that of the settings, else ./vibemq-data.",
-        ),
+        data_dir_option("Directory for all data of the broker; default: that of the settings, else ./vibemq-data."),
     ] = None,
     config: Annotated[
         Path | None,
@@ -73,9 +71,10 @@ def serve(
     reader = SettingsReader(config, overrides)
 
     def read() -> Loaded:
-        loaded = reader.read()
-        check_plugins(loaded)
-        return replace(loaded, settings=with_listener(loaded.settings, host, port))
+        found = reader.read()
+        found = replace(found, settings=with_listener(found.settings, host, port))
+        check_plugins(found)
+        return found
 
     loaded = read()
     from vibemq.server import app

@@ -1,6 +1,7 @@
 """Text of the command line to numbers and pairs. Pure; every refusal says what would have been right."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -10,6 +11,7 @@ from vibemq.model import quantities
 IDS_MAX: Final = 100_000
 NUMBER_MAX: Final = (1 << 63) - 1
 """The largest sequence or dead id that a broker knows."""
+DIGITS_MAX: Final = len(str(NUMBER_MAX))
 DURATION_MAX_MS: Final = 36_500 * 86_400_000
 """A hundred years."""
 
@@ -62,6 +64,19 @@ def size_bytes(text: str | int) -> int:
         raise ConfigInvalid(f"{text!r} is not a size; write {quantities.SIZE_EXAMPLES}") from error
 
 
+def whole_number(text: str) -> int | None:
+    """None: it is none, or has more digits than any number here, of which Python reads no more than some thousand."""
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= DIGITS_MAX else None
+
+
+def folder(text: str) -> Path:
+    """A directory that is named: an empty text is mostly a variable that is not set, and no name of the current one."""
+    if not text:
+        raise ConfigInvalid("it is empty; name a directory, . for the current one")
+    return Path(text)
+
+
 def key_value(text: str) -> tuple[str, str]:
     """`key=value`; the value may hold further `=`."""
     key, equals, value = text.partition("=")
@@ -100,10 +115,10 @@ def id_runs(texts: list[str]) -> list[int]:
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise ConfigInvalid(f"{part!r} is not an id; write 17, 20-25 or a comma list of them")
+        if max(len(first), len(last)) > DIGITS_MAX or max(int(first), int(last or 0)) > NUMBER_MAX:
+            raise ConfigInvalid(f"{part[:40]!r} is too large; the largest id is {NUMBER_MAX}")
         if int(last or first) < int(first):
             raise ConfigInvalid(f"{part!r} names no id; write the smaller one first")
-        if int(last or first) > NUMBER_MAX:
-            raise ConfigInvalid(f"{part!r} is too large; the largest id is {NUMBER_MAX}")
         if int(last or first) - int(first) >= IDS_MAX:
             raise ConfigInvalid(f"{part!r} names more than {IDS_MAX:,} ids; use the other filters for so many")
         ids.update(range(int(first), int(last or first) + 1))

@@ -30,7 +30,14 @@ from vibemq.cli.entry import run_app
         (("admin", "dlq", "show", "0"), 3),
         (("admin", "dlq", "ls", "--id", "5-2"), 2),
         (("admin", "dlq", "ls", "--after", "99999999999999999999"), 2),
+        (("admin", "dlq", "ls", "--id", "9" * 5_000), 2),
+        (("admin", "message", "rm", "q", "9" * 5_000, "--yes"), 2),
+        (("admin", "queue", "create", "q", "--option", "max_attempts=" + "9" * 5_000), 2),
+        (("admin", "queue", "create", "q", "--option", "max_attempts=--5"), 2),
+        (("admin", "connections", "redirect", "h:" + "9" * 5_000, "--user", "ann"), 2),
+        (("pub", "q", "hi", "--priority", "9" * 5_000), 2),
     ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else str(value),
 )
 def test_numbers_that_are_too_large_are_refused_in_a_sentence(
     vibemq: Run, words: tuple[str, ...], expected: int
@@ -176,6 +183,21 @@ def test_ctrl_c_ends_a_verb_without_a_traceback(words: tuple[str, ...], vibemq: 
     assert status == 130
     assert "Traceback" not in errors
     assert "Error" not in errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_bench_that_is_ended_leaves_neither_its_broker_nor_its_folder(tmp_path: Path, number: int) -> None:
+    words = [sys.executable, "-m", "vibemq", "bench", "--messages", "100000000", "--size", "1", "--storage", "sqlite"]
+    with subprocess.Popen([*words, "--data-dir", str(tmp_path)], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("published")
+        (owner,) = tmp_path.glob("*/data/owner.json")
+        pid = json.loads(owner.read_text())["pid"]
+        process.send_signal(number)
+        said = process.stderr.read()
+    assert (process.returncode, "Traceback" in said, list(tmp_path.iterdir())) == (130, False, [])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_ctrl_c_during_the_import_is_quiet_too() -> None:

@@ -151,6 +151,27 @@ def test_a_broken_setting_is_a_usage_error(vibemq: Run, tmp_path: Path) -> None:
     assert err.startswith("error CONFIG_INVALID: setting data_dri")
 
 
+def test_two_listeners_at_one_port_are_not_taken_for_another_broker(vibemq: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").touch()
+    code, _, err = vibemq("serve", "--config", str(tmp_path / "empty.toml"), "--port", "2930", "--http-port", "2930")
+    assert code == 2
+    assert err.startswith("error CONFIG_INVALID: setting http.port (from command line) is not valid: listeners[0] ")
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [(("--data-dir", ""), "option --data-dir is"), (("--host", ""), "setting http.host (from command line) is")],
+)
+def test_an_empty_option_of_serve_is_refused(
+    vibemq: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...], place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.toml").touch()
+    code, _, err = vibemq("serve", "--config", "empty.toml", *words)
+    assert code == 2
+    assert err.startswith(f"error CONFIG_INVALID: {place} not valid: it is empty; ")
+
+
 def test_reading_standard_input_from_a_terminal_is_refused(vibemq: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     code, _, err = vibemq("pub", "q")

@@ -1,12 +1,15 @@
 """How a command ends that the system has refused something, or whose output is not taken."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
 
+from vibemq import plugins
 from vibemq.cli.entry import run_app
 
 
@@ -58,3 +61,43 @@ def test_output_that_a_full_disk_does_not_take_is_one_error_and_exit_code_1() ->
 
 def test_the_exit_code_counts_though_nobody_takes_the_error() -> None:
     assert vibemq(["no-such-command"], out="/dev/null", err="/dev/full").returncode == 2
+
+
+def admin(*words: str | bytes, encoding: str) -> tuple[int, bytes, bytes]:
+    program = "from vibemq.cli import run_admin; run_admin()"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def store_in(folder: bytes) -> bytes:
+    plugin = plugins.find("storage", "sqlite")
+    store = plugin.create(Path(os.fsdecode(folder)), plugin.settings())
+    store.open()
+    store.close()
+    return folder
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_name_that_is_no_text_is_written_with_escapes(tmp_path: Path, encoding: str) -> None:
+    folder = store_in(os.fsencode(tmp_path) + b"/caf\xe9")
+    target = folder + b"-copy"
+    code, out, err = admin("backup", target, "--data-dir", folder, "--json", encoding=encoding)
+    assert (code, err) == (0, b"")
+    assert json.loads(out)["target"] == os.fsdecode(target)
+    code, out, err = admin("check", "--data-dir", folder, encoding=f"{encoding}:strict")
+    assert (code, err) == (0, b"")
+    assert out.endswith(b"/caf\\udce9: sound\n")
+
+
+def test_a_locale_that_lacks_a_letter_gets_an_escape_and_json_is_utf_8(tmp_path: Path) -> None:
+    folder, target = store_in(os.fsencode(tmp_path / "œuvre")), tmp_path / "œuvre-copy"
+    code, out, _ = admin("check", "--data-dir", folder, encoding="latin-1")
+    assert (code, out.endswith(b"/\\u0153uvre: sound\n")) == (0, True)
+    code, out, _ = admin("backup", str(target), "--data-dir", folder, "--json", encoding="latin-1")
+    assert (code, json.loads(out.decode())["target"]) == (0, str(target))

@@ -13,14 +13,14 @@ import typer
 from vibemq.cli.admin.check import find_problems, sentence
 from vibemq.cli.admin.offline import opened, provider_name, refuse_unless_empty
 from vibemq.cli.exits import CommandFailed, Usage
-from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Yes, timeout_option
+from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Yes, data_dir_option, timeout_option
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text
 from vibemq.cli.progress import tracked
 from vibemq.storage.local.backup_folder import refuse_inside
 from vibemq.storage.local.fill import OF_NO_STORE, FillInPlace, content, must_be_filled
 from vibemq.storage.local.lock import LOCK_NAME, DirectoryLock, is_owned, looking_at
-from vibemq.storage.local.replace import Replacement, finish_replacing, real_place
+from vibemq.storage.local.replace import Replacement, beside, finish_replacing, real_place
 from vibemq.storage.timeline import mark_restored
 
 BACKUP_TIMEOUT = 3600.0
@@ -28,9 +28,7 @@ BACKUP_TIMEOUT = 3600.0
 
 def backup(
     target: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder for the copy.")],
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="DIR", help="Data directory of a stopped broker.")
-    ] = None,
+    data_dir: Annotated[Path | None, data_dir_option("Data directory of a stopped broker.")] = None,
     storage: Storage = None,
     url: Annotated[
         str | None,
@@ -91,9 +89,9 @@ def restore(
     out = Output(json=json)
     name = provider_name(source, storage, is_backup=True)
     data_dir = real_place(data_dir)
-    if data_dir.resolve().is_relative_to(source.resolve()):
+    if Path(os.path.realpath(data_dir)).is_relative_to(os.path.realpath(source)):
         raise Usage(f"the data directory {data_dir} is in the backup {source}; choose a folder outside it")
-    aside = data_dir.with_name(f"{data_dir.name}.before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
+    aside = beside(data_dir, f".before-restore-{time.strftime('%Y%m%d-%H%M%S')}")
     fills = must_be_filled(data_dir)
     if fills:
         _refuse_content(data_dir)

@@ -13,7 +13,7 @@ from vibemq.cli.messages import message_sheet, payload_part
 from vibemq.cli.online import ask, call, require_queue
 from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import tracked
-from vibemq.cli.values import NUMBER_MAX
+from vibemq.cli.values import NUMBER_MAX, whole_number
 from vibemq.client import Client
 from vibemq.errors import ErrorCode, MessageNotFound, VibeMQError
 
@@ -24,7 +24,7 @@ LISTED_MAX = 1_000
 """Most messages of one command, as of one request."""
 SHOWN_MAX = 10
 PART_MAX = 262_144
-SEQUENCES = re.compile(r"(\d+)(?:-(\d+))?")
+SEQUENCES = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 @app.command()
@@ -158,9 +158,10 @@ def _chosen(messages: list[str], ids: list[str]) -> tuple[list[int], list[str]]:
         if found is None:
             named[text] = None
             continue
-        first, last = int(found[1]), int(found[2] or found[1])
-        if not 0 < first <= last <= NUMBER_MAX:
-            raise Usage(f"{text!r} names no messages; sequences begin at 1, and the smaller one of a range is first")
+        first, last = whole_number(found[1]), whole_number(found[2] or found[1])
+        if first is None or last is None or not 0 < first <= last <= NUMBER_MAX:
+            named_so = repr(text[:40])
+            raise Usage(f"{named_so} names no messages; sequences begin at 1, and the smaller one of a range is first")
         if last - first >= LISTED_MAX:
             raise Usage(f"{text!r} names more than {LISTED_MAX:,} messages; `queue purge` removes all that wait")
         sequences.update(dict.fromkeys(range(first, last + 1)))

@@ -52,7 +52,13 @@ def settings_of(plugin: StoragePlugin, data_dir: Path, *, looks: bool = False) -
 
 
 def made(plugin: StoragePlugin, data_dir: Path) -> IStorageProvider:
-    """The provider with `settings_of`, not yet opened."""
+    """The provider with `settings_of`, not yet opened.
+
+    Raises:
+        Usage: it keeps nothing, so that what is written would be gone when the command ends.
+    """
+    if not plugin.durable:
+        raise Usage(f"the {plugin.name} provider keeps nothing; name the one of the store with --storage")
     return plugin.create(data_dir, settings_of(plugin, data_dir))
 
 

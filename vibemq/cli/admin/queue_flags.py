@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from vibemq.cli.flags import duration_option, pair_option, read_by, size_option, unread
-from vibemq.cli.values import duration_ms, key_values, size_bytes
+from vibemq.cli.values import duration_ms, key_values, size_bytes, whole_number
 from vibemq.errors import ConfigInvalid, InvalidOptions
 from vibemq.model.options import options_from_dict, options_in_words, options_to_dict, spelled_out
 
@@ -203,4 +203,5 @@ def _plain(text: str) -> Any:
         return False
     if lowered in ("none", "null"):
         return None
-    return int(text) if text.lstrip("-").isdecimal() else text
+    number = whole_number(text)
+    return text if number is None else number

@@ -1,6 +1,7 @@
 """`vibemq console`: opens the console of a broker in a browser, logged in where that is possible."""
 
 import base64
+import errno
 import ipaddress
 import json as json_text
 import ssl
@@ -20,10 +21,13 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url
 from vibemq.cli.online import settings_of
 from vibemq.cli.output import Output
 from vibemq.client.address import ClientSettings
+from vibemq.client.connecting.tls import tls_context
 from vibemq.errors import ErrorCode
 
 DEFAULT_HTTP = "http://localhost:2926"
 ANSWER_BYTES_MAX = 65_536
+NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL")
+"""OpenSSL's words for an answer that is no TLS."""
 
 
 def console(
@@ -48,12 +52,19 @@ def console(
     if not is_http_url(base):
         raise CommandFailed(f"--http is {http}; give the URL of the broker's HTTP port, such as {DEFAULT_HTTP}")
     address = f"{base}/console/"
-    require_console(address, timeout)
-    authorization = authorization_of(settings_of(url))
-    if authorization is not None and is_here(base):
-        code = login_code(f"{base}/api/v1/session/codes", authorization, timeout)
+    settings = settings_of(url)
+    ask = ConsoleAsking(timeout, tls_context(settings) if base.startswith("https:") else None)
+    is_trusted = require_console(address, ask)
+    authorization = authorization_of(settings)
+    if authorization is not None and is_here(base) and is_trusted:
+        code = login_code(f"{base}/api/v1/session/codes", authorization, ask)
         # Behind # nothing goes to the broker, to its logs or to a proxy.
         address = f"{base}/console/login#code={code}"
+    elif authorization is not None and not is_trusted:
+        out.note(
+            f"the certificate of {base} is not accepted here, so it is given no password or token, and the console "
+            "asks for the login; name the authority that signed it with --tls-ca"
+        )
     opened = not show and not json and webbrowser.open(address)
     out.emit({"url": address}, f"opened {base}/console/" if opened else address)
 
@@ -94,7 +105,15 @@ class ConsoleAnswer:
     body: bytes
 
 
-def fetched(request: urllib.request.Request, timeout: float) -> ConsoleAnswer:
+@dataclass(frozen=True, slots=True)
+class ConsoleAsking:
+    """How the HTTP port is asked."""
+
+    timeout: float
+    tls: ssl.SSLContext | None
+
+
+def fetched(request: urllib.request.Request, ask: ConsoleAsking) -> ConsoleAnswer:
     """A refusal is an answer.
 
     Raises:
@@ -102,30 +121,32 @@ def fetched(request: urllib.request.Request, timeout: float) -> ConsoleAnswer:
         HTTPException: what answers does not speak HTTP.
     """
     # A proxy would look for a port of its own machine, and be given the password.
-    direct = [urllib.request.ProxyHandler({})] if is_here(request.full_url) else []
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=ask.tls)]
+    handlers += [urllib.request.ProxyHandler({})] if is_here(request.full_url) else []
     try:
-        answer = urllib.request.build_opener(*direct).open(request, timeout=timeout)
+        answer = urllib.request.build_opener(*handlers).open(request, timeout=ask.timeout)
     except urllib.error.HTTPError as error:
         answer = error
     with answer:
         return ConsoleAnswer(answer.status, answer.headers.get_content_type(), answer.read(ANSWER_BYTES_MAX))
 
 
-def require_console(address: str, timeout: float) -> None:
-    """
+def require_console(address: str, ask: ConsoleAsking) -> bool:
+    """Whether its certificate, if it has one, is accepted.
+
     Raises:
         CommandFailed: nobody answers there, the broker serves no console, or refuses it.
     """
     try:
         # The front page is there for everybody who may see the log-in page.
-        answer = fetched(urllib.request.Request(address), timeout)  # noqa: S310
+        answer = fetched(urllib.request.Request(address), ask)  # noqa: S310
     except (OSError, HTTPException) as error:
         if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
             # The browser may know an authority that this machine's Python does not.
-            return
+            return False
         raise _no_answer(address, error) from None
     if answer.status == HTTPStatus.OK:
-        return
+        return True
     told = _sentence(answer)
     if answer.status == HTTPStatus.NOT_FOUND:
         told = "the broker serves no console there; set http.console and http.api to true, or correct --http"
@@ -145,24 +166,37 @@ def _no_answer(url: str, error: Exception) -> CommandFailed:
             f"what answers at {url} is not the HTTP port of a broker; give that port with --http, such as "
             f"{DEFAULT_HTTP}"
         )
-    reason = getattr(error, "reason", error)
+    # That of an error of TLS is a word of OpenSSL's.
+    reason = error if isinstance(error, ssl.SSLError) else getattr(error, "reason", error)
     if isinstance(reason, ssl.SSLError):
-        return CommandFailed(f"what answers at {url} does not speak TLS ({reason.reason}); write http:// in --http")
+        return CommandFailed(_of_tls(url, reason.reason or str(reason)))
+    hint = ""
+    if url.startswith("https:") and isinstance(reason, ConnectionError) and reason.errno != errno.ECONNREFUSED:
+        # With TLS 1.3 the end may come before the reason.
+        hint = ", or, if it asks for a client certificate, one with --tls-cert and --tls-key"
     return CommandFailed(
-        f"no broker answers at {url}: {reason}; give its HTTP port with --http",
+        f"no broker answers at {url}: {reason}; give its HTTP port with --http{hint}",
         code=ErrorCode.UNREACHABLE,
         exit_code=ExitCode.UNREACHABLE,
     )
 
 
-def login_code(url: str, authorization: str, timeout: float) -> str:
+def _of_tls(url: str, reason: str) -> str:
+    if reason in NO_TLS:
+        return f"what answers at {url} does not speak TLS ({reason}); write http:// in --http"
+    if "CERTIFICATE_REQUIRED" in reason:
+        return f"{url} asks for a client certificate; give one with --tls-cert and --tls-key, and one to the browser"
+    return f"TLS with {url} failed ({reason})"
+
+
+def login_code(url: str, authorization: str, ask: ConsoleAsking) -> str:
     """
     Raises:
         CommandFailed: nobody answers there, or the answer is a refusal.
     """
     request = urllib.request.Request(url, headers={"Authorization": authorization}, method="POST")  # noqa: S310
     try:
-        answer = fetched(request, timeout)
+        answer = fetched(request, ask)
     except (OSError, HTTPException) as error:
         raise _no_answer(url, error) from None
     if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES and (code := _text_in(answer.body, "code")):

@@ -35,11 +35,11 @@ RETRY_S = 1.0
 
 
 async def bound_sockets(host: str, port: int) -> list[socket.socket]:
-    """A listening socket for each address of the host that the machine has; "" = every address of the machine.
+    """A listening socket for each address of the host that the machine has.
 
     Raises OSError, also when it has none of them.
     """
-    look_up = partial(socket.getaddrinfo, host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # Not by the event loop: a process that is forked from one with an embedded broker does not have the threads of
     # uvloop's pool, joins them when it exits all the same, and ends by a signal.
     found = await anyio.to_thread.run_sync(look_up)

@@ -121,22 +121,39 @@ def _why(reason: str) -> str:
 
 def unusable_file(files: Tls) -> tuple[str, str] | None:
     """The first setting whose file cannot be used, and why not; None when all can be."""
+    try:
+        _context(files)
+    except (OSError, ValueError) as error:
+        return _fault(files, error)
+    return None
+
+
+def _fault(files: Tls, error: OSError | ValueError) -> tuple[str, str]:
+    """The setting whose file is at fault for the error, and what is wrong with it."""
     for key in ("certificate", "key", "client_ca"):
         path: Path | None = getattr(files, key)
         try:
             if path is not None:
                 path.open("rb").close()
-        except OSError as error:
-            why = f"the file {path} cannot be read ({error.strerror}); correct the path, or the file's owner or mode"
+        except OSError as unread:
+            why = f"the file {path} cannot be read ({unread.strerror}); correct the path, or the file's owner or mode"
             return key, why
-    try:
-        _context(files)
-    except (OSError, ValueError) as error:
-        key = _wrong_content(files)
-        foreign = ", or its key does not belong to the certificate" if key == "key" else ""
-        path = getattr(files, key) or files.certificate
-        return key, f"the file {path} is not a PEM file of this kind{foreign} ({error}); give another one"
-    return None
+    key = _wrong_content(files)
+    if key == "key":
+        return key, _wrong_key(files, error)
+    return key, f"the file {getattr(files, key)} is not a PEM file of this kind ({error}); give another one"
+
+
+def _wrong_key(files: Tls, error: OSError | ValueError) -> str:
+    path = files.key or files.certificate
+    if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+        return (
+            f"the key in {path} does not belong to the first certificate in {files.certificate}; give the key of that "
+            "certificate, or put its own certificate before those of its chain"
+        )
+    if files.key is None:
+        return f"the file {path} holds no key that can be used ({error}); name the file of the certificate's key"
+    return f"the file {path} is not a PEM file of this kind ({error}); give another one"
 
 
 def check_tls_files(loaded: Loaded) -> None:
@@ -161,17 +178,19 @@ def _wrong_content(files: Tls) -> str:
 def _holds_certificates(path: Path) -> bool:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(path)
-    except ssl.SSLError:
+    except OSError:
+        # OpenSSL's errors are of this kind, too.
         return False
     return True
 
 
 def _load(files: Tls, place: str) -> TlsContext:
-    wrong = unusable_file(files)
-    if wrong is not None:
-        key, why = wrong
-        raise ConfigInvalid(f"setting {place}.{key} is not valid: {why}")
-    return _context(files)
+    # Read once: between two looks a file may be replaced.
+    try:
+        return _context(files)
+    except (OSError, ValueError) as error:
+        key, why = _fault(files, error)
+        raise ConfigInvalid(f"setting {place}.{key} is not valid: {why}") from None
 
 
 def _context(files: Tls) -> TlsContext:

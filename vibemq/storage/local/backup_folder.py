@@ -1,6 +1,7 @@
 """Where a backup may be written, and what becomes of one that fails."""
 
 import logging
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ def refuse_inside(target: Path, data_dir: Path) -> None:
         InvalidOptions: the folder is the data directory, or in it.
         OSError: a part of one of the paths cannot be looked at.
     """
-    if target.resolve().is_relative_to(data_dir.resolve()):
+    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(data_dir)):
         raise InvalidOptions(f"the backup folder {target} is in the data directory; choose a folder outside it")
 
 

@@ -29,13 +29,22 @@ _NOT_POSSIBLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)
 
 
 def real_place(data_dir: Path) -> Path:
-    """The folder itself where the data directory is a symbolic link: names change places beside the folder."""
-    return data_dir.resolve() if data_dir.is_symlink() else data_dir
+    """The folder itself where the data directory is a symbolic link, or `.` or `..`, which are no names: names change
+    places beside the folder."""
+    if data_dir.name in ("", "..") or data_dir.is_symlink():
+        # Of links that lead to each other, `Path.resolve` makes an error that is not the system's.
+        return Path(os.path.realpath(data_dir))
+    return data_dir
+
+
+def beside(data_dir: Path, suffix: str) -> Path:
+    """A name in the same folder, also for `/`, which has none itself."""
+    data_dir = real_place(data_dir)
+    return data_dir.parent / f"{data_dir.name}{suffix}"
 
 
 def copy_of(data_dir: Path) -> Path:
-    data_dir = real_place(data_dir)
-    return data_dir.with_name(f"{data_dir.name}.restoring")
+    return beside(data_dir, ".restoring")
 
 
 class Replacement:
@@ -174,8 +183,7 @@ def is_interrupted(data_dir: Path) -> bool:
 
 
 def _note(data_dir: Path) -> Path:
-    data_dir = real_place(data_dir)
-    return data_dir.with_name(f"{data_dir.name}.replacing")
+    return beside(data_dir, ".replacing")
 
 
 def _write_note(note: Path, name: str) -> None:

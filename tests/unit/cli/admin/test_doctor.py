@@ -112,6 +112,31 @@ def test_access_to_a_folder_that_is_to_be_made(tmp_path: Path) -> None:
     assert "would be created" in finding.text
 
 
+def test_no_remedy_changes_the_owner_of_a_folder_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs it as root in / or with a folder in /var/lib would break the machine."""
+    monkeypatch.setattr("os.access", lambda *arguments: False)
+    missing = disk.access(tmp_path / "a b")
+    assert_mendable(missing, Level.FAIL)
+    assert missing.text.startswith(f"{tmp_path}, of user ")
+    assert missing.remedy == f"as root: install --directory --owner=USER --mode=0750 '{tmp_path}/a b'"
+    there = disk.access(tmp_path)
+    assert_mendable(there, Level.FAIL)
+    assert there.remedy.startswith("run the doctor as the user of the broker")
+    assert "chown" not in missing.remedy + there.remedy
+
+
+def test_without_a_data_directory_the_current_one_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> list[float]:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    monkeypatch.setattr("os.access", lambda *arguments: False)
+    monkeypatch.setattr(disk, "fsync_latencies_ms", refuse)
+    for found in (disk.access(Path(), named=False), disk.flush(Path(), named=False)):
+        assert_mendable(found, Level.WARN)
+        assert "--data-dir" in found.remedy
+    assert disk.flush(Path()).level is Level.FAIL
+
+
 def test_owner(tmp_path: Path) -> None:
     assert "not in use" in broker.owner(tmp_path).text
     (tmp_path / "lock").touch()

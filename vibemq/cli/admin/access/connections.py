@@ -11,6 +11,7 @@ from vibemq.cli.exits import NotFound, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes, user_names
 from vibemq.cli.online import ask, ask_all, ask_all_or_own, call
 from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table, would
+from vibemq.cli.values import whole_number
 from vibemq.client import Client
 from vibemq.errors import NotAuthorized
 
@@ -188,11 +189,12 @@ def redirect(
     """
     if (connection is None) == (user is None):
         raise Usage("name either one connection with --connection, or a user with --user")
-    host, _, port = to.rpartition(":")
-    if not host or not port.isdecimal() or not 1 <= int(port) <= _PORT_MAX:
+    host, _, text = to.rpartition(":")
+    port = whole_number(text)
+    if not host or port is None or not 1 <= port <= _PORT_MAX:
         raise Usage(f"{to!r} is no place to connect to; write HOST:PORT")
     place = {"connection_id": connection} if user is None else {"user": user}
-    found = ask(url, timeout, "connections.redirect", host=host.strip("[]"), port=int(port), **place)
+    found = ask(url, timeout, "connections.redirect", host=host.strip("[]"), port=port, **place)
     if not found["redirected"]:
         raise NotFound("there is no such connection, or none whose protocol can be told to go elsewhere")
     Output(json=json).emit(found, f"{count_text(found['redirected'], 'connection')} redirected")

@@ -11,7 +11,7 @@ from rich.text import Text
 from vibemq.cli.admin.doctor import broker, disk, machine
 from vibemq.cli.admin.doctor.finding import BROKER, Finding, Level
 from vibemq.cli.exits import ExitCode
-from vibemq.cli.flags import DEFAULT_URL, Json, timeout_option
+from vibemq.cli.flags import DEFAULT_URL, Json, data_dir_option, timeout_option
 from vibemq.cli.output import Output
 
 STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
@@ -20,8 +20,7 @@ SHORT_TIMEOUT = 3.0
 
 def doctor(
     data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", envvar="VIBEMQ_DATA_DIR", metavar="DIR", help="Also check this data directory."),
+        Path | None, data_dir_option("Also check this data directory.", variable="VIBEMQ_DATA_DIR")
     ] = None,
     url: Annotated[str | None, typer.Option("--url", envvar="VIBEMQ_URL", help="Also check this broker.")] = None,
     timeout: Annotated[float, timeout_option("3s")] = SHORT_TIMEOUT,
@@ -44,12 +43,12 @@ def findings(data_dir: Path | None, url: str | None, timeout: float) -> Iterator
     yield machine.speed_packages()
     yield machine.open_files()
     yield machine.clock()
-    folder = data_dir or Path()
-    yield disk.access(folder)
+    folder, named = data_dir or Path(), data_dir is not None
+    yield disk.access(folder, named=named)
     yield disk.file_system(folder)
     yield disk.free_space(folder)
     yield disk.inodes(folder)
-    yield disk.flush(folder)
+    yield disk.flush(folder, named=named)
     if data_dir is not None:
         yield broker.owner(data_dir)
     yield from broker.broker(url or DEFAULT_URL, timeout, asked_for=url is not None)

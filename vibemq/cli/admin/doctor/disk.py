@@ -1,6 +1,8 @@
 """Checks of the data directory's disk: what kind it is, how full, how fast, and whether we may write."""
 
 import os
+import pwd
+import shlex
 import shutil
 from pathlib import Path
 
@@ -17,6 +19,7 @@ INODES_WARN = 10_000
 SLOW_FSYNC_MS = 20.0
 UNREAL_FSYNC_MS = 0.005
 """No disk, not even one with a battery, answers a flush this fast."""
+NAME_IT = "name the data directory of the broker with --data-dir; without it the current directory is looked at"
 
 
 def existing(folder: Path) -> Path:
@@ -27,12 +30,29 @@ def existing(folder: Path) -> Path:
     return folder
 
 
-def access(folder: Path) -> Finding:
+def access(folder: Path, *, named: bool = True) -> Finding:
+    """`named`: whether somebody has asked for this folder; else it is the one that the command runs in."""
     place = existing(folder)
-    if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
-        return fail("access", f"{place} cannot be read and written by this user", f"chown -R $(id -u) {place}")
-    missing = "" if place == folder.absolute() else f"; {folder} would be created in it"
-    return ok("access", f"{place} can be read and written{missing}")
+    is_there = place == folder.absolute()
+    if os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        missing = "" if is_there else f"; {folder} would be created in it"
+        return ok("access", f"{place} can be read and written{missing}")
+    text = f"{place}, of user {_owner_of(place)}, cannot be read and written by this user"
+    if not named:
+        return warn("access", text, NAME_IT)
+    if not is_there:
+        # Of the folder above, such as /var/lib, neither owner nor mode may change.
+        quoted = shlex.quote(str(folder))
+        return fail("access", text, f"as root: install --directory --owner=USER --mode=0750 {quoted}")
+    return fail("access", text, "run the doctor as the user of the broker; if that is this one, give it the directory")
+
+
+def _owner_of(place: Path) -> str:
+    number = place.stat().st_uid
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def file_system(folder: Path, mountinfo: bytes | None = None) -> Finding:
@@ -73,13 +93,14 @@ def inodes(folder: Path, free: int | None = None) -> Finding:
     return ok("inodes", f"{free:,} files can be made")
 
 
-def flush(folder: Path, latencies_ms: list[float] | None = None) -> Finding:
-    """The price of a strong publish: one of these per batch."""
+def flush(folder: Path, latencies_ms: list[float] | None = None, *, named: bool = True) -> Finding:
+    """The price of a strong publish: one of these per batch. `named` as for `access`."""
     if latencies_ms is None:
         try:
             latencies_ms = fsync_latencies_ms(existing(folder))
         except OSError as error:
-            return fail("flush", f"cannot write and flush: {error.strerror}", "see the check of access")
+            text = f"cannot write and flush: {error.strerror}"
+            return fail("flush", text, "see the check of access") if named else warn("flush", text, NAME_IT)
     middle = median(latencies_ms)
     text = f"fdatasync takes {middle:.2f} ms, at most {latencies_ms[-1]:.2f} ms"
     if middle > SLOW_FSYNC_MS:

@@ -66,8 +66,10 @@ class ImportLine(NamedTuple):
 class ExportFile:
     """A file to import, read line by line, as often as wanted."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, name: str = "") -> None:
+        """`name`: what errors call it."""
         self.path = path
+        self._name = name or str(path)
         self.head: dict[str, Any] = {}
         self.count = 0
         self.sha256 = ""
@@ -110,7 +112,7 @@ class ExportFile:
 
     def _invalid(self, line: int, reason: str) -> FileInvalid:
         so_far = "the file was changed while it was imported" if self._checked else "nothing was imported"
-        return FileInvalid(f"{self.path} line {line}: {reason}; {so_far}")
+        return FileInvalid(f"{self._name} line {line}: {reason}; {so_far}")
 
     def _object(self, number: int, text: bytes) -> dict[str, Any]:
         try:

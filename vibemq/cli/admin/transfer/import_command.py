@@ -6,10 +6,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import anyio
 import anyio.lowlevel
@@ -67,7 +67,7 @@ def import_file(
     """
     out = Output(json=json)
     with _readable(file) as path:
-        export = ExportFile(path)
+        export = ExportFile(path, "standard input" if is_standard(file) else str(file))
         with tracked("checked", out, silent=json) as progress:
             export.check(progress)
 
@@ -231,11 +231,15 @@ async def _tell_plan(mq: Client, queue: str, export: ExportFile, name: str, out:
 
 @contextmanager
 def _readable(file: Path) -> Iterator[Path]:
-    """A file that can be read more than once: stdin is copied into one."""
-    if not is_standard(file):
+    """A file that can be read more than once: stdin, or a pipe, is copied into one."""
+    if not is_standard(file) and file.is_file():
         yield file
         return
-    with tempfile.NamedTemporaryFile(prefix="vibemq-import-") as copy:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
+    with _opened(file) as source, tempfile.NamedTemporaryFile(prefix="vibemq-import-") as copy:
+        shutil.copyfileobj(source, copy)
         copy.flush()
         yield Path(copy.name)
+
+
+def _opened(file: Path) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdin.buffer) if is_standard(file) else file.open("rb")
