@@ -6,6 +6,7 @@ What is expected stands here once more, by hand: the table of the product is com
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, get_args
 
 import pytest
@@ -417,9 +418,7 @@ def outcomes_of(broker: Broker, kind: str, place: str) -> dict[type, str]:
         for command, (_, provoke) in COMMANDS.items():
             if provoke is not None:
                 with broker.connect(kind) if command in ALONE else nullcontext(shared) as peer:
-                    outcomes[command] = refusal_of(
-                        lambda provoke=provoke, peer=peer: provoke(peer, kind, PLACES[place])
-                    )  # type: ignore[misc]
+                    outcomes[command] = refusal_of(partial(provoke, peer, kind, PLACES[place]))
     return outcomes
 
 
