@@ -4,7 +4,9 @@ What is expected stands here once more, by hand: the table of the product is com
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, get_args
 
 import pytest
@@ -404,13 +406,19 @@ def test_every_command_is_expected_to_need_something() -> None:
     assert set(COMMANDS) == set(get_args(c.Command))
 
 
+ALONE = (c.Subscribe, c.Respond, c.GiveUp, c.Unsubscribe, c.SetCapacity, c.SetShare, c.Settle, c.Extend)
+"""Each in a connection of its own: what is pushed, and an error for a frame without an answer, would be taken for the
+answer to the next command."""
+
+
 def outcomes_of(broker: Broker, kind: str, place: str) -> dict[type, str]:
-    """The refusal of every command that a frame says; each in a connection of its own."""
+    """The refusal of every command that a frame says."""
     outcomes = {}
-    for command, (_, provoke) in COMMANDS.items():
-        if provoke is not None:
-            with broker.connect(kind) as peer:
-                outcomes[command] = refusal_of(lambda provoke=provoke, peer=peer: provoke(peer, kind, PLACES[place]))  # type: ignore[misc]
+    with broker.connect(kind) as shared:
+        for command, (_, provoke) in COMMANDS.items():
+            if provoke is not None:
+                with broker.connect(kind) if command in ALONE else nullcontext(shared) as peer:
+                    outcomes[command] = refusal_of(partial(provoke, peer, kind, PLACES[place]))
     return outcomes
 
 

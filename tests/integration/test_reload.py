@@ -49,7 +49,8 @@ def anyio_backend() -> str:
 def make_certificate(folder: Path, name: str) -> None:
     """`certificate.pem` with its key in the folder, replaced as a renewal does."""
     made = folder / f"{name}.pem"
-    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"]
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    words = ["openssl", "req", "-x509", *key, "-nodes", "-subj", f"/CN={name}"]
     subprocess.run([*words, "-keyout", str(made), "-out", str(folder / "x.pem")], check=True, capture_output=True)
     made.write_text(made.read_text() + (folder / "x.pem").read_text())
     made.replace(folder / "certificate.pem")

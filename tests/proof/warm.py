@@ -7,6 +7,7 @@
 """
 
 import ctypes
+import gc
 import json
 import os
 import select
@@ -16,7 +17,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
 
 from tests.proof import shim
@@ -188,19 +191,31 @@ def main() -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+USED = ("auth", "cli", "client", "operations", "protocols", "server", "storage", "web")
+"""Packages of which brokers and commands import most modules, many of them only when they open a listener or connect.
+"""
+
+
 def import_everything() -> None:
-    import uvicorn  # noqa: F401
+    """What is imported stays: no collection in a child looks through it."""
+    from vibemq.config import Settings
 
-    import vibemq.cli.admin.main
-    import vibemq.cli.main
-    import vibemq.protocols.native
-    import vibemq.server.app
-    import vibemq.settings
-    import vibemq.storage.lmdb.provider
-    import vibemq.storage.sqlite.provider  # noqa: F401
-
+    for package in USED:
+        folder = import_module(f"vibemq.{package}")
+        for module in walk_packages(folder.__path__, f"{folder.__name__}."):
+            if not module.name.endswith(".__main__"):
+                import_module(module.name)
     for provider in ("lmdb", "sqlite"):
         plugin_of(provider)
+    Settings.model_rebuild()
+    import_loops()
+    gc.collect()
+    gc.freeze()
+
+
+def import_loops() -> None:
+    import uvicorn  # noqa: F401
+
     try:
         import uvloop  # noqa: F401
     except ImportError:
