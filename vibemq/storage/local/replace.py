@@ -32,7 +32,7 @@ def real_place(data_dir: Path) -> Path:
     """The folder itself where the data directory is a symbolic link, or `.` or `..`, which are no names: names change
     places beside the folder."""
     if data_dir.name in ("", "..") or data_dir.is_symlink():
-        # Of links that lead to each other, `Path.resolve` makes an error that is not the system's.
+        # `resolve` of pathlib makes an error that is not the system's of links that lead to each other.
         return Path(os.path.realpath(data_dir))
     return data_dir
 
