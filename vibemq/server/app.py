@@ -59,7 +59,11 @@ def serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     tune_heap()
     options = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
-    return anyio.run(_serve, loaded, read_again, process_log, backend="asyncio", backend_options=options)
+    try:
+        return anyio.run(_serve, loaded, read_again, process_log, backend="asyncio", backend_options=options)
+    finally:
+        # The sentence about what has ended it is written behind them.
+        process_log.flush()
 
 
 async def _serve(loaded: Loaded, read_again: Callable[[], Loaded], process_log: ProcessLog) -> int:

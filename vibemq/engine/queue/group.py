@@ -48,11 +48,12 @@ class GroupCounters:
     redelivered: int = 0
     """Hand-outs beyond the first."""
     ahead: int = 0
-    """What a cursor has acknowledged and holds: to the law it is in flight, and to whoever asks it is settled."""
+    """Acknowledged by a cursor that holds it, and not in `settled`: to the law it is in flight. What was held before a
+    restart and is settled since is taken off, and what falls to retention or a seek meanwhile stays."""
 
     @property
     def acknowledged(self) -> int:
-        """It never falls, whatever becomes of what is held. After a restart what was held before it does not count."""
+        """For whoever asks. It never falls; after a restart what was held before it does not count."""
         return self.settled + self.ahead
 
     def add(self, other: "GroupCounters") -> None:

@@ -178,7 +178,7 @@ class AuditLog:
         self, peer: AuditedPeer, principal: Principal | None, operation: str, arguments: Mapping[str, Any]
     ) -> None:
         """Bodies of messages were read. Programs that read very many must not push out what others have changed."""
-        if not self._tells_reads or (peer.protocol == HTTP and self._is_next_page(peer.connection_id, operation)):
+        if not self._tells_reads or (peer.protocol == HTTP and self._note_page(peer.connection_id, operation)):
             return
         who = _who(principal)
         if not self._reads.take(1, self._monotonic()):
@@ -188,8 +188,9 @@ class AuditLog:
         told = {"operation": operation, "arguments": _bounded(arguments)}
         self._note(logging.INFO, operation, {**fields, **told}, peer)
 
-    def _is_next_page(self, request_id: str, operation: str) -> bool:
-        """A download over HTTP is one request, and many pages, with those of other downloads in between."""
+    def _note_page(self, request_id: str, operation: str) -> bool:
+        """Whether the same request has read before: a download over HTTP is one request and many pages, with those of
+        other downloads in between."""
         known, downloads = (request_id, operation) in self._downloads, self._downloads
         downloads[request_id, operation] = None
         downloads.move_to_end((request_id, operation))

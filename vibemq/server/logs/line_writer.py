@@ -6,12 +6,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 KEPT_BYTES_MAX = 8 * 1024 * 1024
 """Of lines that wait for a reader that stands still. More are left out, and counted."""
 TOGETHER_MAX = 100
 """Lines of one write."""
+_NEWLINE = ord("\n")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class LineWriter:
             self._append(_Entry(line, 1))
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until what was put before has been written or has failed; False when the time is up. Blocks.
+        """Wait until all that waits has been written or has failed, also what is put meanwhile; False when the time is
+        up. Blocks.
 
         At the end of a process there are several flushes. Only the first one waits for a reader that stands still.
         """
@@ -83,33 +84,36 @@ class LineWriter:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._entries)
-                first = list(islice(self._entries, TOGETHER_MAX))
+                # Not by an iterator: a collection of garbage may log, in this thread, and add to them.
+                first = [self._entries[index] for index in range(min(len(self._entries), TOGETHER_MAX))]
             written = self._write(first)
             with self._changed:
                 self._stands_still = False
                 for entry in first:
                     self._entries.popleft()
                     self._bytes -= len(entry.data)
-                if written:
+                    written -= len(entry.data)
+                    if written < 0:
+                        # The next record tries again.
+                        self._left_out += entry.records
+                if written == 0:
                     # Also when nobody logs anything any more.
                     self._tell_left_out()
-                else:
-                    # The next record tries again.
-                    self._left_out += sum(entry.records for entry in first)
                 self._changed.notify_all()
 
-    def _write(self, entries: Sequence[_Entry]) -> bool:
-        data = b"".join(entry.data for entry in entries)
-        left = memoryview(b"\n" + data if self._torn else data)
+    def _write(self, entries: Sequence[_Entry]) -> int:
+        """How many bytes of them the descriptor has taken; fewer than all when it takes no more."""
+        lead = b"\n" if self._torn else b""
+        written = 0
         try:
-            while left:
-                count = self._write_some(left)
-                self._torn = not left[:count].tobytes().endswith(b"\n")
-                left = left[count:]
-        except OSError:
+            data = memoryview(b"".join((lead, *(entry.data for entry in entries))))
+            while written < len(data):
+                written += self._write_some(data[written:])
+                self._torn = data[written - 1] != _NEWLINE
+        except (OSError, MemoryError):
             # Its reader has left, or its disk is full: there is nobody to be told.
-            return False
-        return True
+            pass
+        return written - len(lead)
 
     def _write_some(self, data: memoryview) -> int:
         while True:

@@ -43,6 +43,10 @@ class ProcessLog:
         self._writer.start()
         self.set_up(log)
 
+    def flush(self) -> None:
+        """Before somebody else writes to stderr."""
+        self._writer.flush(FLUSH_S_MAX)
+
     def set_up(self, log: Log) -> None:
         self._formatter = JsonFormatter() if log.format == "json" else TextFormatter()
         handler = LineHandler(self._writer, self._formatter)

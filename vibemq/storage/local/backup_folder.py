@@ -16,7 +16,6 @@ def refuse_inside(target: Path, data_dir: Path) -> None:
 
     Raises:
         InvalidOptions: the folder is the data directory, or in it.
-        OSError: a part of one of the paths cannot be looked at.
     """
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(data_dir)):
         raise InvalidOptions(f"the backup folder {target} is in the data directory; choose a folder outside it")

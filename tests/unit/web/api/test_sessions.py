@@ -149,6 +149,15 @@ def test_guessing_cookies_finds_none() -> None:
     assert not any(sessions.find(os.urandom(32).hex(), 1.0) for _ in range(100_000))
 
 
+def test_a_cookie_that_is_nearly_the_right_one_finds_none() -> None:
+    sessions, cookie = make(), os.urandom(32).hex()
+    digest = sessions.begin(cookie, ADA, 0.0).digest
+    near = [cookie[:-1], cookie[1:], f"{cookie}0", f" {cookie}", f"{cookie}\n", f"x{cookie}", digest, ""]
+    near += [cookie[:at] + ("1" if cookie[at] == "0" else "0") + cookie[at + 1 :] for at in range(len(cookie))]
+    assert not any(sessions.find(other, 1.0) for other in near)
+    assert sessions.find(cookie, 1.0) is not None
+
+
 def test_cookies_are_for_programs_of_the_same_site_only() -> None:
     plain, secure = cookie_header("v", secure=False), cookie_header("v", secure=True)
     assert plain == "vibemq_session=v; HttpOnly; SameSite=Strict"

@@ -54,7 +54,8 @@ class Ring:
         self._latest = view[:HEAD_BYTES].cast("q")
         self._points = view[HEAD_BYTES:].cast("f")
         self._counts = array("I", [1]) * (len(TIERS) * series)
-        """Of each tier and series: figures in the latest step. Where there was none to measure, it is none."""
+        """Of each tier and series: figures in the latest step. Where there was none to measure, it is none; what a saved
+        ring has there counts as one."""
         self._recorded_at = 0
         if buffer is None:
             self._clear()
