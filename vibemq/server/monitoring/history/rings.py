@@ -54,7 +54,7 @@ class Ring:
         self._latest = view[:HEAD_BYTES].cast("q")
         self._points = view[HEAD_BYTES:].cast("f")
         self._counts = array("I", [1]) * (len(TIERS) * series)
-        """Of each tier and series: figures in the latest step. Where there was none to measure, it is none; what a saved
+        """Of each tier and series: figures in the latest step. Where none was measured, it is none; what a saved
         ring has there counts as one."""
         self._recorded_at = 0
         if buffer is None:
