@@ -187,8 +187,13 @@ def test_ctrl_c_ends_a_verb_without_a_traceback(words: tuple[str, ...], vibemq: 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_bench_that_is_ended_leaves_neither_its_broker_nor_its_folder(tmp_path: Path, number: int) -> None:
-    words = [sys.executable, "-m", "vibemq", "bench", "--messages", "100000000", "--size", "1", "--storage", "sqlite"]
-    with subprocess.Popen([*words, "--data-dir", str(tmp_path)], stderr=subprocess.PIPE, text=True) as process:
+    words = ["vibemq", "bench", "--messages", "100000000", "--size", "1", "--storage", "sqlite"]
+    # Whoever runs the tests under nohup has SIGHUP ignored, also by children.
+    code = (
+        f"import signal, sys; signal.signal({int(number)}, signal.SIG_DFL); from vibemq.cli import run; "
+        f"sys.argv = {[*words, '--data-dir', str(tmp_path)]!r}; run()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("published")
         (owner,) = tmp_path.glob("*/data/owner.json")
