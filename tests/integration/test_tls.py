@@ -6,6 +6,7 @@ import shutil
 import socket
 import ssl
 import struct
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -160,6 +161,8 @@ async def test_files_that_a_listener_cannot_use(
     nonsense.write_text("no certificate\n")
     wrong_order = tmp_path / "chain.pem"
     wrong_order.write_text(authority.ca.read_text() + server.certificate.read_text())
+    of_another_kind = tmp_path / "rsa.key"
+    subprocess.run(["openssl", "genrsa", "-out", of_another_kind, "2048"], check=True, capture_output=True)
     foreign = "does not belong to the first certificate in {}; give the key of that certificate, or put its own"
     for files, key, words in (
         ({"certificate": none}, "certificate", f"the file {none} cannot be read (No such file or directory)"),
@@ -171,6 +174,11 @@ async def test_files_that_a_listener_cannot_use(
             {"certificate": server.certificate, "key": mine.key},
             "key",
             f"the key in {mine.key} {foreign.format(server.certificate)}",
+        ),
+        (
+            {"certificate": server.certificate, "key": of_another_kind},
+            "key",
+            f"the key in {of_another_kind} {foreign.format(server.certificate)}",
         ),
         (
             {"certificate": wrong_order, "key": server.key},

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools.console.npm import NotFetched, install
 from tools.console.types import answer_types
 
 ROOT = Path(__file__).parents[2]
@@ -19,10 +20,6 @@ ROOM = ROOT / "build" / "console-check"
 VENDORED = {"ui.d.ts": None, "uplot.d.ts": "declare const uPlot: any;\nexport default uPlot;\n"}
 """Types in place of the bundles; None: a file of `checked/`."""
 LOCK = "package-lock.json"
-
-
-class NotFetched(Exception):
-    """npm could not make `node_modules`; nothing has been checked."""
 
 
 def main() -> None:
@@ -36,7 +33,7 @@ def main() -> None:
 
 
 def fetch(room: Path = ROOM) -> None:
-    """The packages, unless they are there in these versions."""
+    """The packages, unless they are there in these versions. Raises NotFetched."""
     installed = room / ".installed"
     lock = (CHECK / LOCK).read_bytes()
     if installed.is_file() and installed.read_bytes() == lock:
@@ -44,14 +41,7 @@ def fetch(room: Path = ROOM) -> None:
     room.mkdir(parents=True, exist_ok=True)
     for name in ("package.json", LOCK):
         shutil.copy(CHECK / name, room)
-    npm = shutil.which("npm")
-    if npm is None:
-        raise NotFetched("npm is not on the path (Debian: apt-get install npm)")
-    run = subprocess.run(
-        [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=room, capture_output=True, text=True
-    )
-    if run.returncode != 0:
-        raise NotFetched(run.stderr[-2000:])
+    install(room)
     installed.write_bytes(lock)
 
 

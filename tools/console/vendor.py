@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tools.console.npm import install
+
 HERE = Path(__file__).parent
 TARGET = HERE.parent.parent / "vibemq" / "web" / "console" / "static" / "vendor"
 TESTS = HERE.parent.parent / "tests" / "browser" / "vendor"
@@ -40,9 +42,10 @@ def main() -> None:
 
 
 def build(room: Path, made: Path, made_for_tests: Path) -> None:
+    """Raises NotFetched."""
     for name in ("package.json", "package-lock.json", *BUNDLES):
         shutil.copy(HERE / name, room)
-    run(room, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+    install(room)
     modules = room / "node_modules"
     esbuild = next((modules / "@esbuild").glob("*/bin/esbuild"))
     licences = made / "licences"

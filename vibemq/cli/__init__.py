@@ -34,7 +34,9 @@ def _run(module: str) -> None:
     """Ctrl-C ends a command without a traceback at any time, also while it is still being imported."""
     gc.set_threshold(_YOUNG_THRESHOLD)
     _fill_closed_streams()
-    _write_everything(sys.stdout, json="--json" in sys.argv)
+    as_json = "--json" in sys.argv
+    _write_everything(sys.stdout, json=as_json)
+    _write_everything(sys.stderr, json=as_json)
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(_INTERRUPTED))

@@ -34,13 +34,15 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    for number in numbers:
-        signal.signal(number, interrupt)
+    usual = {number: signal.signal(number, interrupt) for number in numbers}
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A script's command in the background. What ignores Ctrl-C would ignore these, too.
+        usual[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in usual.items():
+            signal.signal(number, handler)
 
 
 class Child:

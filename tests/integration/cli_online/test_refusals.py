@@ -185,13 +185,17 @@ def test_ctrl_c_ends_a_verb_without_a_traceback(words: tuple[str, ...], vibemq: 
     assert "Error" not in errors
 
 
+@pytest.mark.parametrize("ctrl_c", [signal.SIG_DFL, signal.SIG_IGN], ids=["", "ctrl-c-ignored"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_bench_that_is_ended_leaves_neither_its_broker_nor_its_folder(tmp_path: Path, number: int) -> None:
+def test_a_bench_that_is_ended_leaves_neither_its_broker_nor_its_folder(
+    tmp_path: Path, number: int, ctrl_c: signal.Handlers
+) -> None:
     words = ["vibemq", "bench", "--messages", "100000000", "--size", "1", "--storage", "sqlite"]
-    # Whoever runs the tests under nohup has SIGHUP ignored, also by children.
+    # Whoever runs the tests under nohup, or in the background, has signals ignored, also by children.
+    handler = "signal.SIG_IGN" if ctrl_c is signal.SIG_IGN else "signal.default_int_handler"
     code = (
-        f"import signal, sys; signal.signal({int(number)}, signal.SIG_DFL); from vibemq.cli import run; "
-        f"sys.argv = {[*words, '--data-dir', str(tmp_path)]!r}; run()"
+        f"import signal, sys; signal.signal({int(number)}, signal.SIG_DFL); signal.signal(signal.SIGINT, {handler}); "
+        f"from vibemq.cli import run; sys.argv = {[*words, '--data-dir', str(tmp_path)]!r}; run()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -54,16 +54,16 @@ def console(
     address = f"{base}/console/"
     settings = settings_of(url)
     ask = ConsoleAsking(timeout, tls_context(settings) if base.startswith("https:") else None)
-    is_trusted = require_console(address, ask)
+    untrusted = require_console(address, ask)
     authorization = authorization_of(settings)
-    if authorization is not None and is_here(base) and is_trusted:
+    if authorization is not None and is_here(base) and not untrusted:
         code = login_code(f"{base}/api/v1/session/codes", authorization, ask)
         # Behind # nothing goes to the broker, to its logs or to a proxy.
         address = f"{base}/console/login#code={code}"
-    elif authorization is not None and not is_trusted:
+    elif authorization is not None and is_here(base):
         out.note(
-            f"the certificate of {base} is not accepted here, so it is given no password or token, and the console "
-            "asks for the login; name the authority that signed it with --tls-ca"
+            f"the certificate of {base} is not accepted here ({untrusted}), so it is given no password or token, and "
+            "the console asks for the login; --tls-ca names the authority that has signed it"
         )
     opened = not show and not json and webbrowser.open(address)
     out.emit({"url": address}, f"opened {base}/console/" if opened else address)
@@ -131,8 +131,8 @@ def fetched(request: urllib.request.Request, ask: ConsoleAsking) -> ConsoleAnswe
         return ConsoleAnswer(answer.status, answer.headers.get_content_type(), answer.read(ANSWER_BYTES_MAX))
 
 
-def require_console(address: str, ask: ConsoleAsking) -> bool:
-    """Whether its certificate, if it has one, is accepted.
+def require_console(address: str, ask: ConsoleAsking) -> str:
+    """Why its certificate is not accepted; "" when it is, or there is none.
 
     Raises:
         CommandFailed: nobody answers there, the broker serves no console, or refuses it.
@@ -141,12 +141,13 @@ def require_console(address: str, ask: ConsoleAsking) -> bool:
         # The front page is there for everybody who may see the log-in page.
         answer = fetched(urllib.request.Request(address), ask)  # noqa: S310
     except (OSError, HTTPException) as error:
-        if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
+        reason = getattr(error, "reason", None)
+        if isinstance(reason, ssl.SSLCertVerificationError):
             # The browser may know an authority that this machine's Python does not.
-            return False
+            return reason.verify_message
         raise _no_answer(address, error) from None
     if answer.status == HTTPStatus.OK:
-        return True
+        return ""
     told = _sentence(answer)
     if answer.status == HTTPStatus.NOT_FOUND:
         told = "the broker serves no console there; set http.console and http.api to true, or correct --http"

@@ -144,9 +144,13 @@ def _fault(files: Tls, error: OSError | ValueError) -> tuple[str, str]:
     return key, f"the file {getattr(files, key)} is not a PEM file of this kind ({error}); give another one"
 
 
+_OF_ANOTHER_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+"""OpenSSL's reasons; the last one when the key is of another algorithm than that of the certificate."""
+
+
 def _wrong_key(files: Tls, error: OSError | ValueError) -> str:
     path = files.key or files.certificate
-    if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+    if getattr(error, "reason", None) in _OF_ANOTHER_KEY:
         return (
             f"the key in {path} does not belong to the first certificate in {files.certificate}; give the key of that "
             "certificate, or put its own certificate before those of its chain"
