@@ -4,6 +4,7 @@ import asyncio
 import base64
 import gzip
 import json
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from vibemq.web.api.sessions import WebSessions
 from vibemq.web.api.streams import hub as hubs
 from vibemq.web.api.streams import stream as streams
 from vibemq.web.api.streams import tail as tails
+from vibemq.web.limits import Send
 
 pytestmark = pytest.mark.anyio
 
@@ -529,6 +531,32 @@ async def test_a_reader_that_reads_nothing_is_cut_off(api: ApiClient, monkeypatc
     await until(lambda: api.broker._running().committer.taps)
     await until(lambda: not api.broker._running().committer.taps)
     writer.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="the platform has no such option")
+async def test_nothing_is_made_for_a_reader_that_does_not_read(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the kernel would take for it are some MiB."""
+    written: list[int] = []
+    write = streams.EventStream._write
+
+    async def noted(self: streams.EventStream, send: Send, data: bytes, extend: Callable[[float], None]) -> None:
+        written.append(len(data))
+        await write(self, send, data, extend)
+
+    monkeypatch.setattr(streams.EventStream, "_write", noted)
+    monkeypatch.setattr(streams, "UNREAD_S", 0.5)
+    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(streams, "LOOK_S", 0.01)
+    monkeypatch.setattr(streams, "HEARTBEAT", b": " + b"x" * 32_768 + b"\n\n")
+    await api.done("PUT", "/queues/q", json={"durability": "transient"})
+    host, port = api.broker.http_address or ("", 0)
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        peer.connect((host, port))
+        peer.sendall(b"GET /api/v1/queues/q/tail HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await until(lambda: len(written) > 1)
+        await until(lambda: not api.broker._running().committer.taps)
+    assert sum(written) < 500_000
 
 
 async def test_streams_are_limited(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ of their own; so there are always idle connections, and a probe is answered what
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections import Counter
@@ -31,6 +32,9 @@ PROBES = frozenset(("/livez", "/readyz", "/startupz"))
 REPORTS_MAX = 8
 EXTEND = "vibemq.extend"
 """In the scope of a request: `HttpConnection.extend`."""
+LIVE = "vibemq.live"
+"""In the scope of a request: `HttpConnection.hold_little`."""
+UNSENT_BYTES = 65_536
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -191,7 +195,8 @@ class HttpConnection(H11Protocol):
     def _let_go(self) -> None:
         """What refers to this connection is taken out of the request: the two would hold each other."""
         if self._answering is not None:
-            cast(dict[str, Any], self._answering.scope).pop(EXTEND, None)
+            for name in (EXTEND, LIVE):
+                cast(dict[str, Any], self._answering.scope).pop(name, None)
             self._answering = None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -212,6 +217,15 @@ class HttpConnection(H11Protocol):
         if self._answering is not None:
             self._set_deadline(seconds)
 
+    def hold_little(self) -> None:
+        """The kernel takes no more than `UNSENT_BYTES` that it cannot send: what is live is not made for a client that
+        does not read. Else it takes some MiB. Where the platform has no such option, it does."""
+        opened = self.transport.get_extra_info("socket")
+        option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+        if opened is not None and option is not None:
+            with contextlib.suppress(OSError):  # the connection is gone
+                opened.setsockopt(socket.IPPROTO_TCP, option, UNSENT_BYTES)
+
     def _look(self) -> None:
         """Bytes that do not complete a header do not move its deadline."""
         answering = self.cycle if self.busy else None
@@ -219,7 +233,7 @@ class HttpConnection(H11Protocol):
             self._let_go()
             self._answering = answering
             if answering is not None:
-                cast(dict[str, Any], answering.scope)[EXTEND] = self.extend
+                cast(dict[str, Any], answering.scope).update({EXTEND: self.extend, LIVE: self.hold_little})
             self._set_deadline(self.head_timeout_s if answering is None else self.answer_timeout_s)
 
     def _set_deadline(self, seconds: float) -> None:

@@ -117,11 +117,10 @@ class Committer:
         """A write failed with an unknown outcome: nobody is told anything any more."""
         return self._dead
 
-    def submit(self, outcome: Outcome, *, again: bool = False, holds: Sequence[Hold] = ()) -> None:
+    def submit(self, outcome: Outcome, *, holds: Sequence[Hold] = ()) -> None:
         """Take one outcome: tell what may be told, keep what must be kept.
 
         Args:
-            again: its records were here before.
             holds: what waits for it already.
         """
         if self._dead:
@@ -130,8 +129,6 @@ class Committer:
         records = outcome.records
         if records:
             size = self._unwritten.gather(records)
-            if self.taps and not again:
-                self.taps.show(records)
         deliveries = self._take_deliveries(outcome) if outcome.effects else []
         held = self._effect_router.accept(outcome)
         gated = [*holds, *held.gated] if holds else held.gated
@@ -247,6 +244,9 @@ class Committer:
         if full is not None:
             self._refuse(steps[written:], full)
         self._unwritten.end()
+        if self.taps:
+            for step in told:
+                self.taps.show(step.outcome.records)
         for step in told:
             if step.deliveries:
                 self._effect_router.release(step.deliveries)
@@ -294,12 +294,12 @@ class Committer:
                     self._engine.failed_answers(hold.effects, error)
             holds += waiting
         for answer in answers:
-            self.submit(answer, again=True)
+            self.submit(answer)
         paying = self._engine.pay(self._clock.now())
         if paying is None:
             self._effect_router.release(holds)
         else:
-            self.submit(paying, again=True, holds=holds)
+            self.submit(paying, holds=holds)
         if self._gathered:
             self._gathered[-1].deliveries = deliveries
         else:

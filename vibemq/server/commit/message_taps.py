@@ -1,4 +1,4 @@
-"""Who looks at new messages while they are written: live tails. A queue at which nobody looks costs nothing."""
+"""Who looks at new messages when they have been appended: live tails. A queue at which nobody looks costs nothing."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,8 +16,8 @@ class MessageTaps:
         return bool(self._by_queue)
 
     def add(self, queue_id: int, seen: Seen) -> Callable[[], None]:
-        """`seen` gets the records as the engine makes them: nobody knows yet whether they will be kept. What is
-        returned ends it."""
+        """`seen` gets the records that have been appended; it may be that they cannot be read yet. What is returned
+        ends it."""
         self._last += 1
         number = self._last
         self._by_queue.setdefault(queue_id, {})[number] = seen

@@ -20,6 +20,7 @@ from vibemq.web.api.services import ApiServices
 from vibemq.web.api.sessions import WebSessions
 from vibemq.web.api.state import ApiState
 from vibemq.web.api.streams.hub import EventHub
+from vibemq.web.api.streams.newest import TailedQueues
 from vibemq.web.api.streams.stream import OpenStreams
 from vibemq.web.proxies import Proxies
 
@@ -53,6 +54,7 @@ def make_api(http: Http, services: ApiServices) -> MadeApi:
         proxies=Proxies(http.trusted_proxies),
         door=MessageDoor(services, os.urandom(32), os.urandom(8)),
         hub=EventHub(services),
+        tailed=TailedQueues(services.messages.tap),
         streams=OpenStreams(services.peers.begin),
         show_bodies=http.show_bodies,
     )

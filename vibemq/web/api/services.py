@@ -130,8 +130,8 @@ class MessageServices(Protocol):
         """Which queue it is, and where what can be read ends. Raises QueueNotFound."""
 
     def tap(self, queue_id: int, seen: Callable[[MessagesAdded | StageMoved], None]) -> Callable[[], None]:
-        """Have `seen` called with new messages of the queue as they are written, before they can be read. What is
-        returned ends it."""
+        """Have `seen` called with new messages of the queue when they have been appended; it may be that they cannot be
+        read yet. What is returned ends it."""
 
     def consumers(self, session: int) -> Collection[int]:
         """Of a session of the engine: numbers of those that wait for messages or hold some."""

@@ -10,6 +10,7 @@ from vibemq.web.api.messages.door import MessageDoor
 from vibemq.web.api.services import ApiServices, Asker
 from vibemq.web.api.sessions import WebSessions
 from vibemq.web.api.streams.hub import EventHub
+from vibemq.web.api.streams.newest import TailedQueues
 from vibemq.web.api.streams.stream import OpenStreams
 from vibemq.web.proxies import Proxies
 
@@ -22,6 +23,7 @@ class ApiState:
     proxies: Proxies
     door: MessageDoor
     hub: EventHub
+    tailed: TailedQueues
     streams: OpenStreams
     codes: LoginCodes = field(default_factory=LoginCodes)
     show_bodies: str = "all"

@@ -147,6 +147,8 @@ async def test_outcomes_are_told_for_a_share_of_each_turn_of_the_loop(
 
 async def test_a_full_disk_refuses_who_does_not_fit_and_what_may_build_on_it(bench: Bench) -> None:
     bench.storage.full_above = 5
+    shown: list[int] = []
+    bench.committer.taps.add(1, lambda record: shown.append(record.rows.count))
     for ticket, (token, count) in enumerate((("small", 1), ("big", 9), ("behind", 2)), start=1):
         bench.submit(token, Durability.STRONG, count=count, ticket=ticket)
     assert await bench.settled() == ["small", "refused big", "refused behind"]
@@ -155,6 +157,7 @@ async def test_a_full_disk_refuses_who_does_not_fit_and_what_may_build_on_it(ben
     assert bench.committer.backlog_bytes == 0
     bench.submit("next", Durability.STRONG, ticket=4)
     assert (await bench.settled())[-1] == "next", "the broker works on"
+    assert shown == [1, 1], "who looks at new messages sees none that was refused"
 
 
 async def test_what_the_engine_has_promised_is_appended_next_and_its_hand_outs_and_reads_wait_for_it(

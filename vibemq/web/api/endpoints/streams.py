@@ -83,7 +83,7 @@ async def tail(exchange: Exchange) -> Response:
     reader = TailReader(
         queue,
         messages.tail,
-        messages.tap,
+        exchange.state.tailed,
         per_second=exchange.query.get("sample", PER_SECOND_MAX),
         preview_bytes=exchange.query.get("preview_bytes", PREVIEW_BYTES),
         hidden=lambda: exchange.state.hides_bodies(user.principal),

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from starlette.responses import Response
 
 from vibemq.web.api.streams.frames import HEARTBEAT, bye, hello
-from vibemq.web.limits import EXTEND, Receive, Scope, Send
+from vibemq.web.limits import EXTEND, LIVE, Receive, Scope, Send
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_S = 15.0
@@ -90,6 +90,7 @@ class EventStream(Response):
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         extend: Callable[[float], None] = scope.get(EXTEND, _nothing)
+        scope.get(LIVE, _nothing)()
         gone = asyncio.ensure_future(until_gone(receive))
         woken = self._streams.enter()
         try:
@@ -161,5 +162,5 @@ async def until_gone(receive: Receive) -> None:
         pass
 
 
-def _nothing(seconds: float) -> None:
-    """A server without deadlines."""
+def _nothing(*arguments: float) -> None:
+    """A server without deadlines, and without connections that it knows."""

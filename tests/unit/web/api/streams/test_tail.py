@@ -13,14 +13,21 @@ from vibemq.model.effects import QueueHead
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.model.rows import Rows, pack_row
+from vibemq.web.api.streams.newest import TailedQueues
 from vibemq.web.api.streams.tail import TailReader
 
 
-def reader(per_second: int, hidden: Callable[[], bool] = lambda: False) -> TailReader:
+def tails() -> TailedQueues:
+    return TailedQueues(lambda queue_id, seen: lambda: None)
+
+
+def reader(
+    per_second: int, hidden: Callable[[], bool] = lambda: False, tailed: TailedQueues | None = None
+) -> TailReader:
     return TailReader(
         "q",
         lambda queue: QueueHead(1, "i", 0, 0),
-        lambda queue_id, seen: lambda: None,
+        tailed or tails(),
         per_second=per_second,
         preview_bytes=10,
         hidden=hidden,
@@ -41,7 +48,7 @@ def test_every_message_is_shown_once_or_counted(per_second: int, batches: list[t
     tail = reader(per_second)
     at, sequences, skipped = 1, [], 0
     for count, unreadable in batches:
-        tail._see(MessagesAdded(1, at, 5, Rows.of([pack_row(f"m{n}", b"x") for n in range(count)])))
+        tail._newest.note(MessagesAdded(1, at, 5, Rows.of([pack_row(f"m{n}", b"x") for n in range(count)])))
         at += count
         frame = told(tail._frame(max(1, at - unreadable)))
         assert len(frame["messages"]) <= max(1, per_second // 5)
@@ -52,14 +59,38 @@ def test_every_message_is_shown_once_or_counted(per_second: int, batches: list[t
     frame = told(tail._frame(at))
     sequences += [message["sequence"] for message in frame["messages"]]
     assert sequences == sorted(set(sequences))
-    assert len(sequences) + skipped + frame["skipped"] == at - 1 or tail._count == at - 1 - len(sequences) - skipped
+    assert len(sequences) + skipped + frame["skipped"] == at - 1
+
+
+@given(st.lists(st.tuples(st.integers(1, 200), st.booleans(), st.booleans()), min_size=1, max_size=20))
+def test_tails_of_one_queue_are_told_for_themselves(batches: list[tuple[int, bool, bool]]) -> None:
+    """`batches`: (messages, whether the first tail, and the second, makes a frame then)."""
+    tailed = tails()
+    one, at = reader(50, tailed=tailed), 1
+    one._newest.note(MessagesAdded(1, at, 5, Rows.of([pack_row("m", b"x")])))
+    at += 1
+    other = reader(5, tailed=tailed)
+    found: dict[TailReader, tuple[list[int], int]] = {one: ([], 0), other: ([], 0)}
+    for count, *takes in [*batches, (1, True, True)]:
+        one._newest.note(MessagesAdded(1, at, 5, Rows.of([pack_row("m", b"x")] * count)))
+        at += count
+        for tail, _ in zip((one, other), filter(None, takes), strict=False):
+            frame = told(tail._frame(at))
+            sequences, skipped = found[tail]
+            found[tail] = [*sequences, *(m["sequence"] for m in frame["messages"])], skipped + frame["skipped"]
+    for tail, before in ((one, 0), (other, 1)):
+        sequences, skipped = found[tail]
+        assert sequences == sorted(set(sequences))
+        assert len(sequences) + skipped == at - 1 - before
+        assert before < sequences[0]
+        assert sequences[-1] == at - 1
 
 
 def test_what_is_hidden_meanwhile_is_shown_no_more() -> None:
     hidden: list[bool] = [False]
     tail = reader(50, lambda: hidden[0])
     for sequence in (1, 2):
-        tail._see(MessagesAdded(1, sequence, 5, Rows.of([pack_row("m", b"body")])))
+        tail._newest.note(MessagesAdded(1, sequence, 5, Rows.of([pack_row("m", b"body")])))
         (shown,) = told(tail._frame(10))["messages"]
         assert ("payload" in shown) is not hidden[0]
         hidden[0] = True
@@ -70,7 +101,7 @@ def test_a_message_is_shown_with_its_parts(hidden: bool) -> None:
     tail = reader(5, lambda: hidden)
     rows = [pack_row("one", b"x"), pack_row("two", b"a body of 20 bytes..", [("k", "v")])]
     extras = {1: MessageExtra(deliver_at=9_000)}
-    tail._see(MessagesAdded(1, 7, 5_000, Rows.of(rows), extras))
+    tail._newest.note(MessagesAdded(1, 7, 5_000, Rows.of(rows), extras))
     [shown] = told(tail._frame(9))["messages"]
     assert (shown["sequence"], shown["id"], shown["payload_size"]) == (8, "two", 20)
     assert shown["deliver_at"] is not None
@@ -84,7 +115,7 @@ def test_what_a_tail_holds_that_nobody_reads_is_bounded_in_bytes() -> None:
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for batch in range(30):
-        tail._see(MessagesAdded(1, batch * 2 + 1, 5, Rows.of([large, pack_row("s", b"x")])))
+        tail._newest.note(MessagesAdded(1, batch * 2 + 1, 5, Rows.of([large, pack_row("s", b"x")])))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held - before < 1 << 20
@@ -95,14 +126,29 @@ def test_what_a_tail_holds_that_nobody_reads_is_bounded_in_bytes() -> None:
 
 def test_headers_that_are_larger_than_a_frame_are_left_out() -> None:
     tail = reader(50)
-    tail._see(MessagesAdded(1, 1, 5, Rows.of([pack_row("m", b"x", [(f"k{n}", "v" * 60_000) for n in range(2)])])))
+    tail._newest.note(
+        MessagesAdded(1, 1, 5, Rows.of([pack_row("m", b"x", [(f"k{n}", "v" * 60_000) for n in range(2)])]))
+    )
     [shown] = told(tail._frame(2))["messages"]
     assert shown["headers"] is None
 
 
 def test_messages_of_a_stage_are_counted() -> None:
     tail = reader(5)
-    tail._see(StageMoved(1, 3, 5_000, 2, 1, 40))
+    tail._newest.note(StageMoved(1, 3, 5_000, 2, 1, 40))
     assert tail._frame(3) == b"", "they cannot be read yet"
+    assert tail._frame(3) == b""
     assert told(tail._frame(43)) == {"messages": [], "skipped": 40}
     assert tail._frame(43) == b""
+
+
+def test_something_is_shown_although_the_newest_cannot_be_read_yet() -> None:
+    """10,000 a second, the newest 500 ms of which are not flushed."""
+    tail = reader(50)
+    for sequence in range(1, 20_001):
+        tail._newest.note(MessagesAdded(1, sequence, sequence // 10, Rows.of([pack_row("m", bytes(1_000))])))
+    frame = told(tail._frame(15_001))
+    assert len(frame["messages"]) == 10
+    assert all(13_000 < message["sequence"] <= 15_000 for message in frame["messages"])
+    frame = told(tail._frame(20_001))
+    assert [message["sequence"] for message in frame["messages"]] == list(range(19_991, 20_001))

@@ -1,0 +1,188 @@
+"""The newest messages of the queues that have live tails: noted once for a queue, however many tails it has."""
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from vibemq.model.records import MessagesAdded, StageMoved
+
+OF_RECORD = 10
+"""Messages that are kept of each record: as many as a frame can show."""
+PART_BYTES = 4_096
+"""Of each payload."""
+HEADERS_BYTES = 262_144
+RECORD_BYTES = 49_152
+"""A record whose rows are larger is cut to that at once, and let go of."""
+KEPT_BYTES = 262_144
+"""Of each queue, beside what the newest message consists of."""
+INSTANT_MS = 16
+_MESSAGE_BYTES = 256
+"""Beside what it consists of."""
+_U16, _U32 = Struct("!H"), Struct("!I")
+
+Seen = Callable[[MessagesAdded | StageMoved], None]
+Tap = Callable[[int, Seen], Callable[[], None]]
+
+
+class NewMessage(NamedTuple):
+    """What may be shown of a message."""
+
+    sequence: int
+    message_id: bytes
+    published_at: int
+    deliver_at: int
+    payload_size: int
+    part: bytes
+    """The payload's begin."""
+    headers: bytes | None
+    """Their block; None: it is too large."""
+
+    @property
+    def size(self) -> int:
+        return _MESSAGE_BYTES + len(self.message_id) + len(self.part) + len(self.headers or b"")
+
+
+class _Added:
+    """What was published at once: messages [first, first + count), the last of which is number `end` of all that were
+    noted."""
+
+    __slots__ = ("_messages", "_record", "count", "end", "first", "instant", "size")
+
+    def __init__(self, record: MessagesAdded | StageMoved, end: int) -> None:
+        self.first = record.first_sequence
+        self.end = end
+        self.instant = record.published_at // INSTANT_MS
+        self._record: MessagesAdded | None = None
+        self._messages: list[NewMessage] = []
+        self.size = _MESSAGE_BYTES
+        if isinstance(record, StageMoved):
+            # Its rows are not at hand.
+            self.count = record.count
+            return
+        rows = record.rows
+        self.count = rows.count
+        if len(rows.data) <= RECORD_BYTES:
+            self._record = record
+            self.size += len(rows.data)
+        else:
+            self._messages = _cut(record)
+            self.size += sum(message.size for message in self._messages)
+
+    def newest_first(self) -> list[NewMessage]:
+        if self._record is not None:
+            self._messages, self._record = _cut(self._record), None
+        return self._messages
+
+
+class NewestMessages:
+    """Of one queue, since its first tail was opened. They are appended; it may be that they cannot be read yet."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Messages that were noted."""
+        self._kept: list[_Added] = []
+        """Ascending. Some of those before the newest were left out."""
+        self._bytes = 0
+
+    def note(self, record: MessagesAdded | StageMoved) -> None:
+        """Called for every record of the queue: costs the same however many messages and tails there are."""
+        self.count += record.count if isinstance(record, StageMoved) else record.rows.count
+        added = _Added(record, self.count)
+        self._kept.append(added)
+        self._bytes += added.size
+        if self._bytes > KEPT_BYTES:
+            self._thin_out()
+
+    def _thin_out(self) -> None:
+        """To half of the bytes. Behind the newest, one record of each instant is kept rather than all of a few: so
+        there is one that can be read, however much is appended before the next of them can be."""
+        kept: list[_Added] = []
+        for added in self._kept[:-OF_RECORD]:
+            if kept and added.instant == kept[-1].instant:
+                kept[-1] = added
+            else:
+                kept.append(added)
+        kept += self._kept[-OF_RECORD:]
+        size, first = kept[-1].size, len(kept) - 1
+        while first and size + kept[first - 1].size <= KEPT_BYTES // 2:
+            first -= 1
+            size += kept[first].size
+        self._kept, self._bytes = kept[first:], size
+
+    def readable(self, tail: int) -> int:
+        """How many of those that were noted lie before the sequence `tail`; those that were left out behind it count
+        too."""
+        count = self.count
+        for added in reversed(self._kept):
+            unreadable = added.first + added.count - tail
+            if unreadable <= 0:
+                break
+            count = added.end - min(unreadable, added.count)
+        return count
+
+    def between(self, told: int, tail: int) -> Iterator[NewMessage]:
+        """Newest first: those that were noted after the first `told`, and lie before the sequence `tail`. Some are
+        left out."""
+        for added in reversed(self._kept):
+            if added.end <= told:
+                return
+            if added.first >= tail:
+                continue
+            after = added.first + added.count - (added.end - told)
+            yield from (message for message in added.newest_first() if after <= message.sequence < tail)
+
+
+class TailedQueues:
+    """Which queues have tails."""
+
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
+        self._by_queue: dict[int, tuple[NewestMessages, Callable[[], None]]] = {}
+        self._tails: dict[int, int] = {}
+
+    def enter(self, queue_id: int) -> NewestMessages:
+        if queue_id not in self._by_queue:
+            newest = NewestMessages()
+            self._by_queue[queue_id] = newest, self._tap(queue_id, newest.note)
+        self._tails[queue_id] = self._tails.get(queue_id, 0) + 1
+        return self._by_queue[queue_id][0]
+
+    def leave(self, queue_id: int) -> None:
+        """Once for each time that it was entered."""
+        self._tails[queue_id] -= 1
+        if not self._tails[queue_id]:
+            del self._tails[queue_id]
+            _, end_tap = self._by_queue.pop(queue_id)
+            end_tap()
+
+
+def _cut(record: MessagesAdded) -> list[NewMessage]:
+    """The newest first, as many as are kept."""
+    rows = record.rows
+    found: list[NewMessage] = []
+    end, left = len(rows.data), RECORD_BYTES
+    for index in range(rows.count - 1, max(0, rows.count - OF_RECORD) - 1, -1):
+        begin = end - _U32.unpack_from(rows.lengths, 4 * index)[0]
+        found.append(_message(record, index, begin, end))
+        end, left = begin, left - found[-1].size
+        if left < 0:
+            break
+    return found
+
+
+def _message(record: MessagesAdded, index: int, begin: int, end: int) -> NewMessage:
+    """Of the row that stands there in the record's."""
+    data = record.rows.data
+    payload = begin + 6 + _U16.unpack_from(data, begin)[0]
+    size = _U32.unpack_from(data, payload - 4)[0]
+    headers = payload + size
+    extra = (record.extras or {}).get(index)
+    return NewMessage(
+        record.first_sequence + index,
+        data[begin + 2 : payload - 4],
+        record.published_at,
+        extra.deliver_at if extra is not None else 0,
+        size,
+        data[payload : min(payload + PART_BYTES, headers)],
+        data[headers:end] if end - headers <= HEADERS_BYTES else None,
+    )
