@@ -15,15 +15,13 @@ from vibemq import plugins
 from vibemq.config import Settings
 from vibemq.errors import ConfigInvalid
 from vibemq.model.options import TEXT_OPTIONS
+from vibemq.model.quantities import DURATION_MAX_MS, NUMBER_MAX
 
 DEFAULT_FILE = Path("/etc/vibemq/vibemq.toml")
 SECRETS_DIR = Path("/run/secrets")
 KEY_DOTS_MAX = 1000
 """More than any setting's name has, and than any line of text before its first = is likely to have."""
 
-NUMBER_MAX = (1 << 63) - 1
-DURATION_MAX_MS = 36_500 * 86_400_000
-"""A hundred years."""
 NUMBERS_ELSEWHERE = ("auth", "queue_defaults", "queues")
 """Users, who may be many and have no numbers, and options of queues, which have bounds of their own."""
 

@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -21,8 +22,11 @@ ROOT = Path(__file__).parents[2]
 NO_LIMIT = 1 << 40
 
 
-def run_and_kill(data_dir: Path, seed: int, more: int, *, after_checkpoint: bool) -> int:
-    """Kill the child so many lines after it began, or after it heard of a checkpoint; return its last appended lsn."""
+def run_and_kill(
+    data_dir: Path, seed: int, more: int, *, after_checkpoint: bool, look: Callable[[], object] = lambda: None
+) -> int:
+    """Kill the child so many lines after it began, or after it heard of a checkpoint; return its last appended lsn.
+    `look` is called before."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.crash.lmdb_child", str(data_dir), str(seed)],
         stdout=subprocess.PIPE,
@@ -41,6 +45,7 @@ def run_and_kill(data_dir: Path, seed: int, more: int, *, after_checkpoint: bool
                         break
                     applied = line
         lines += islice(child.stdout, more)
+        look()
         child.kill()
         lines += child.stdout
         return max((int(line) for line in lines if line.endswith("\n") and line[0].isdigit()), default=0)
@@ -94,11 +99,19 @@ def checkpointers(data_dir: Path) -> list[int]:
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"lmdb.checkpointer" in command and os.fsencode(data_dir) in command:
+            if b"lmdb.checkpoint.checkpointer" in command and os.fsencode(data_dir) in command:
                 found.append(int(entry.name))
     return found
 
 
 def test_no_checkpointer_outlives_its_broker(tmp_path: Path) -> None:
-    run_and_kill(tmp_path / "data", 1, 20, after_checkpoint=True)
+    before: list[list[int]] = []
+    run_and_kill(
+        tmp_path / "data",
+        1,
+        20,
+        after_checkpoint=True,
+        look=lambda: before.append(checkpointers(tmp_path / "data")),
+    )
+    assert [len(alive) for alive in before] == [1]
     wait_until(lambda: checkpointers(tmp_path / "data") == [])

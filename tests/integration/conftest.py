@@ -1,11 +1,18 @@
 """What several files of tests begin with."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.checkpointers import forked_checkpointers
 from tests.integration.http_api import ApiClient, everybody, serving
+
+
+@pytest.fixture(scope="package", autouse=True)
+def checkpointers() -> Iterator[None]:
+    with forked_checkpointers():
+        yield
 
 
 @pytest.fixture

@@ -126,7 +126,9 @@ async def _load_until(broker: WarmBroker, account: Account, plan: Plan, end: flo
 
 def _kill_checkpointer(broker: int) -> None:
     """The broker's child, whatever it is doing; it is started again, and orders are given again."""
-    for child in Path(f"/proc/{broker}/task/{broker}/children").read_text().split():
+    # The system names the children of each thread, and any of them may have started it.
+    threads = Path(f"/proc/{broker}/task").glob("*/children")
+    for child in " ".join(children.read_text() for children in threads).split():
         try:
             if b"checkpointer" in Path(f"/proc/{child}/cmdline").read_bytes():
                 os.kill(int(child), signal.SIGKILL)

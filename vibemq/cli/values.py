@@ -7,13 +7,10 @@ from urllib.parse import quote
 
 from vibemq.errors import ConfigInvalid
 from vibemq.model import quantities
+from vibemq.model.quantities import DURATION_MAX_MS, NUMBER_MAX
 
 IDS_MAX: Final = 100_000
-NUMBER_MAX: Final = (1 << 63) - 1
-"""The largest sequence or dead id that a broker knows."""
 DIGITS_MAX: Final = len(str(NUMBER_MAX))
-DURATION_MAX_MS: Final = 36_500 * 86_400_000
-"""A hundred years."""
 
 TLS_KEYS: Final = {
     "tls_ca": "tlsCa",

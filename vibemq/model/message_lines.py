@@ -22,7 +22,8 @@ import orjson
 from vibemq.errors import InvalidPayload
 from vibemq.model.arguments import SHORT_CHARACTERS, short
 from vibemq.model.extras.message_extra import MessageExtra
-from vibemq.model.options import NUMBER_MAX, PRIORITY_MAX
+from vibemq.model.options import PRIORITY_MAX
+from vibemq.model.quantities import NUMBER_MAX
 from vibemq.model.rows import RowView, header_pairs, pack_row
 
 TOLD_ONLY = frozenset({"sequence", "published_at", "state", "attempts"})

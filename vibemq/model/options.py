@@ -13,6 +13,7 @@ from typing import Any
 
 from vibemq.errors import InvalidOptions, InvalidQueueName
 from vibemq.model.arguments import shown, utf16_units
+from vibemq.model.quantities import NUMBER_MAX
 
 
 class DeliveryMode(IntEnum):
@@ -64,8 +65,6 @@ PRIORITY_MAX = 31
 QUEUE_NAME_UNITS_MAX = 256
 TEXT_OPTIONS = frozenset({"dead_letter_name"})
 """Options whose value may be any text; all others are numbers, true or false, or words for numbers."""
-NUMBER_MAX = (1 << 63) - 1
-"""Of every number among the options."""
 UNLIMITED_ATTEMPTS = NUMBER_MAX
 """As `max_attempts`: no number of failed attempts makes a message a dead letter."""
 DEDUP_IDS_MAX = 250_000

@@ -12,6 +12,10 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+NUMBER_MAX: Final = (1 << 63) - 1
+"""Of every number that is stored or set."""
+DURATION_MAX_MS: Final = 36_500 * 86_400_000
+"""A hundred years: clocks and system calls have room for it."""
 DURATION_EXAMPLES: Final = "250ms, 30s, 5m, 2h, 7d or 1h30m"
 SIZE_EXAMPLES: Final = "4096, 64KiB, 10MB or 2GiB"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from vibemq.errors import StorageDamaged
-from vibemq.model.options import NUMBER_MAX
+from vibemq.model.quantities import NUMBER_MAX
 from vibemq.model.runs import Run, RunSet, run_count
 from vibemq.model.stored import Slice
 from vibemq.storage.interface import PicksRows

@@ -13,9 +13,10 @@ from vibemq.cli.messages import message_sheet, payload_part
 from vibemq.cli.online import ask, call, require_queue
 from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import tracked
-from vibemq.cli.values import NUMBER_MAX, whole_number
+from vibemq.cli.values import whole_number
 from vibemq.client import Client
 from vibemq.errors import ErrorCode, MessageNotFound, VibeMQError
+from vibemq.model.quantities import NUMBER_MAX
 
 app = typer.Typer(help="Single messages of a running broker's queues.", no_args_is_help=True)
 

@@ -24,10 +24,11 @@ from vibemq.cli.flags import (
 from vibemq.cli.messages import message_table
 from vibemq.cli.online import ask, ask_all, call
 from vibemq.cli.output import Output, bytes_text, count_text, facts, instant_text, table, would
-from vibemq.cli.values import NUMBER_MAX, key_values
+from vibemq.cli.values import key_values
 from vibemq.client import Client
 from vibemq.errors import NotAuthorized
 from vibemq.model.options import option_text, options_in_words
+from vibemq.model.quantities import NUMBER_MAX
 
 app = typer.Typer(help="Queues of a running broker.", no_args_is_help=True)
 app.command()(move)

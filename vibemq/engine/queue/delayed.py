@@ -9,7 +9,7 @@ from operator import itemgetter, le
 from vibemq.engine.queue.timing.due_order import RUN_LEAST, TOGETHER_MAX, DueRun, Entry, SameDue, Stretch, neighbours
 from vibemq.model.instants import Instants, Values
 from vibemq.model.members import InstantsOfSome
-from vibemq.model.options import NUMBER_MAX
+from vibemq.model.quantities import NUMBER_MAX
 from vibemq.model.runs import END, Run
 
 _Order = list[Stretch | SameDue]

@@ -11,7 +11,7 @@ from pydantic import Field
 from vibemq.errors import MessageNotFound
 from vibemq.model.effects import NOTHING_KNOWN, MessageFacts
 from vibemq.model.message_lines import message_line
-from vibemq.model.options import NUMBER_MAX
+from vibemq.model.quantities import NUMBER_MAX
 from vibemq.model.rows import RowView
 from vibemq.operations.arguments import INSTANT_MAX, Text, Whole
 from vibemq.operations.contracts import EngineQuestions

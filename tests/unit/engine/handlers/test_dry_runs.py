@@ -45,7 +45,8 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import Counted, CursorInfo, Replayed, Reply, Tried, TriedCount
 from vibemq.model.jobs.job import JobState
-from vibemq.model.options import NUMBER_MAX, DeliveryMode, QueueOptions
+from vibemq.model.options import DeliveryMode, QueueOptions
+from vibemq.model.quantities import NUMBER_MAX
 from vibemq.model.selector import Selector
 from vibemq.model.shared.queue_info import GroupInfo
 

@@ -20,7 +20,8 @@ from vibemq.errors import InvalidPayload, MessageTooLarge
 from vibemq.model.commands import Publish
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.message_lines import message_line, read_message_line
-from vibemq.model.options import NUMBER_MAX, DeliveryMode
+from vibemq.model.options import DeliveryMode
+from vibemq.model.quantities import NUMBER_MAX
 from vibemq.model.records import MessagesAdded
 from vibemq.model.rows import LargeRow, Rows, pack_row
 from vibemq.model.stored import Slice

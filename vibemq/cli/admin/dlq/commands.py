@@ -16,9 +16,9 @@ from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout
 from vibemq.cli.messages import group_table, letter_sheet, letter_table, payload_bytes, preview_sheet
 from vibemq.cli.online import ask, call, require_queue
 from vibemq.cli.output import Output, count_text
-from vibemq.cli.values import NUMBER_MAX
 from vibemq.client import Client
 from vibemq.errors import MessageNotFound, MessageTooLarge
+from vibemq.model.quantities import NUMBER_MAX
 
 app = typer.Typer(help="Dead letters of a running broker.", no_args_is_help=True)
 app.command()(replay)

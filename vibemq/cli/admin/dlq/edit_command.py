@@ -11,7 +11,8 @@ from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, pair_option, queue_names
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, content_of
-from vibemq.cli.values import NUMBER_MAX, key_values
+from vibemq.cli.values import key_values
+from vibemq.model.quantities import NUMBER_MAX
 
 
 def edit(

@@ -11,7 +11,8 @@ import typer
 from vibemq.cli.exits import Usage
 from vibemq.cli.flags import duration_option, ids_option, pair_option, queue_names
 from vibemq.cli.output import count_text
-from vibemq.cli.values import NUMBER_MAX, id_runs, key_values
+from vibemq.cli.values import id_runs, key_values
+from vibemq.model.quantities import NUMBER_MAX
 from vibemq.model.records import Reason
 
 _REASONS = tuple(reason.name.lower() for reason in Reason)

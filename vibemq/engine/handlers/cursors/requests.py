@@ -36,7 +36,7 @@ from vibemq.errors import GroupHasProgress, InvalidOptions
 from vibemq.model.commands import Begin, CommitCursor, JoinCursor, Quarantine, RejectAt, StartAt
 from vibemq.model.effects import CursorInfo, Rejected
 from vibemq.model.extras.columns import columns_of
-from vibemq.model.options import NUMBER_MAX
+from vibemq.model.quantities import NUMBER_MAX
 from vibemq.model.runs import END, RunSet, run_count, runs_of
 
 OWNER_MAX = 256

@@ -19,7 +19,7 @@ from vibemq.model.arguments import utf16_units
 from vibemq.model.effects import Published
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import PRIORITY_MAX, Priority
-from vibemq.model.quantities import instant_ms
+from vibemq.model.quantities import NUMBER_MAX, instant_ms
 from vibemq.model.rows import HEADER_VALUE_UNITS_MAX, HEADERS_MAX, LARGE_ROW_BYTES, Rows, pack_row
 from vibemq.web.api.guardrails.json_shapes import LISTS_MARKS_MAX, check_shape
 from vibemq.web.api.messages.leases import PrincipalKey
@@ -35,7 +35,6 @@ BETWEEN_BYTES_MAX = 4_096
 """Texts of a message, names of fields and headers included, and bytes outside of them."""
 TEXT_BYTES_MAX = 65_535
 """Of an id, and of the name of a header."""
-NUMBER_MAX = (1 << 63) - 1
 PREFIX = "vibemq-"
 OWN_HEADER = "vibemq-header-"
 """Before the name of a header of the message."""

@@ -4,7 +4,8 @@ import orjson
 import pytest
 
 from vibemq.errors import InvalidOptions
-from vibemq.model.options import NUMBER_MAX, UNLIMITED_ATTEMPTS, DeliveryMode, Durability, Overflow, QueueOptions
+from vibemq.model.options import UNLIMITED_ATTEMPTS, DeliveryMode, Durability, Overflow, QueueOptions
+from vibemq.model.quantities import NUMBER_MAX
 from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.protocols.native.codec.options import options_of, queue_info_json
 from vibemq.protocols.native.codec.timespan import format_timespan, parse_timespan

@@ -1,0 +1,71 @@
+"""Checkpointers of brokers within the process of a test: forked from one that has imported all that they use. An
+interpreter of its own for each takes longer to start than most of these tests. Tests of the store have real ones."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from types import SimpleNamespace
+from typing import IO, Any
+
+from tests.crash.forked_command import CONTEXT
+from vibemq.storage.lmdb.checkpoint import checkpointer, checkpointer_process
+
+
+class ForkedCheckpointer:
+    """Of `subprocess.Popen` what a `CheckpointerLink` uses."""
+
+    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], **options: Any) -> None:
+        arguments = tuple(command[command.index(checkpointer.__name__) + 1 :])
+        orders, stdin = CONTEXT.Pipe(duplex=False)
+        stdout, answers = CONTEXT.Pipe(duplex=False)
+        with orders, stdin, stdout, answers:
+            self._process = CONTEXT.Process(target=_become, args=(arguments, dict(env), os.getcwd(), orders, answers))
+            self._process.start()
+            self.stdin: IO[str] = open(os.dup(stdin.fileno()), "w", encoding="utf-8")  # noqa: SIM115
+            self.stdout: IO[str] = open(os.dup(stdout.fileno()), encoding="utf-8")  # noqa: SIM115
+        # It ends with its input. Else the end of this process would wait for it with the input open.
+        multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired("checkpointer", timeout or 0)
+        return code
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+@contextmanager
+def forked_checkpointers() -> Iterator[None]:
+    real = checkpointer_process.subprocess
+    forked = SimpleNamespace(PIPE=real.PIPE, TimeoutExpired=real.TimeoutExpired, Popen=ForkedCheckpointer)
+    checkpointer_process.subprocess = forked  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        checkpointer_process.subprocess = real
+
+
+def _become(
+    arguments: Sequence[str], environment: Mapping[str, str], folder: str, orders: Connection, answers: Connection
+) -> None:
+    """In the child. Ends with its exit code."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.stdin, sys.stdout = open(orders.fileno()), open(answers.fileno(), "w")  # noqa: SIM115
+    sys.exit(checkpointer.main(list(arguments)))
