@@ -541,10 +541,11 @@ async def test_nothing_is_made_for_a_reader_that_does_not_read(api: ApiClient, m
 
     async def noted(self: streams.EventStream, send: Send, data: bytes, extend: Callable[[float], None]) -> None:
         written.append(len(data))
+        if len(written) == 2:
+            monkeypatch.setattr(streams, "UNREAD_S", 0.5)
         await write(self, send, data, extend)
 
     monkeypatch.setattr(streams.EventStream, "_write", noted)
-    monkeypatch.setattr(streams, "UNREAD_S", 0.5)
     monkeypatch.setattr(streams, "HEARTBEAT_S", 0.01)
     monkeypatch.setattr(streams, "LOOK_S", 0.01)
     monkeypatch.setattr(streams, "HEARTBEAT", b": " + b"x" * 32_768 + b"\n\n")

@@ -218,8 +218,10 @@ class HttpConnection(H11Protocol):
             self._set_deadline(seconds)
 
     def hold_little(self) -> None:
-        """The kernel takes no more than `UNSENT_BYTES` that it cannot send: what is live is not made for a client that
-        does not read. Else it takes some MiB. Where the platform has no such option, it does."""
+        """No more than `UNSENT_BYTES` wait to be sent in the kernel, and as much in the process: what is live is not
+        made for a client that does not read. Else the kernel takes some MiB; where the platform has no such option, it
+        does."""
+        self.transport.set_write_buffer_limits(high=UNSENT_BYTES)
         opened = self.transport.get_extra_info("socket")
         option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
         if opened is not None and option is not None:

@@ -1,5 +1,7 @@
 """Who looks at new messages sees those of one queue, until it ends."""
 
+import pytest
+
 from vibemq.model.records import MessagesAdded, Record
 from vibemq.model.rows import Rows, pack_row
 from vibemq.server.commit.message_taps import MessageTaps
@@ -38,4 +40,23 @@ def test_a_tap_may_end_itself_while_it_is_shown() -> None:
     end = taps.add(1, see)
     taps.show([added(1, 5)])
     assert seen == [5]
+    assert not taps
+
+
+def test_one_that_raises_is_logged_and_called_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    taps = MessageTaps()
+    seen: list[int] = []
+
+    def fails(record: MessagesAdded) -> None:
+        raise ValueError("cannot be read")
+
+    taps.add(1, fails)
+    end = taps.add(1, lambda record: seen.append(record.first_sequence))
+    taps.show([added(1, 5), added(1, 6)])
+    assert seen == [5, 6]
+    assert [record.getMessage() for record in caplog.records] == ["new messages of queue 1 could not be shown"]
+    end()
+    assert not taps
+    taps.add(1, fails)
+    taps.show([added(1, 7)])
     assert not taps

@@ -12,9 +12,11 @@ PART_BYTES = 4_096
 """Of each payload."""
 HEADERS_BYTES = 262_144
 RECORD_BYTES = 49_152
-"""A record whose rows are larger is cut to that at once, and let go of."""
+"""Of what is kept of a record, beside its newest message."""
+SMALL_BYTES = 4_096
+"""A record whose rows are larger is cut at once, and let go of."""
 KEPT_BYTES = 262_144
-"""Of each queue, beside what the newest message consists of."""
+"""Of each queue, beside its newest message."""
 INSTANT_MS = 16
 _MESSAGE_BYTES = 256
 """Beside what it consists of."""
@@ -61,23 +63,37 @@ class _Added:
             return
         rows = record.rows
         self.count = rows.count
-        if len(rows.data) <= RECORD_BYTES:
+        if len(rows.data) <= SMALL_BYTES:
             self._record = record
-            self.size += len(rows.data)
+            self.size += min(rows.count, OF_RECORD) * _MESSAGE_BYTES + len(rows.data)
         else:
-            self._messages = _cut(record)
-            self.size += sum(message.size for message in self._messages)
+            self._keep(_cut(record))
+
+    @property
+    def before(self) -> int:
+        """How many were noted before these."""
+        return self.end - self.count
 
     def newest_first(self) -> list[NewMessage]:
         if self._record is not None:
             self._messages, self._record = _cut(self._record), None
         return self._messages
 
+    def shorten(self) -> None:
+        """To the newest message."""
+        self._keep(self.newest_first()[:1])
+
+    def _keep(self, messages: list[NewMessage]) -> None:
+        self._messages = messages
+        self.size = _MESSAGE_BYTES + sum(message.size for message in messages)
+
 
 class NewestMessages:
     """Of one queue, since its first tail was opened. They are appended; it may be that they cannot be read yet."""
 
     def __init__(self) -> None:
+        self.broken = False
+        """Not all were noted."""
         self.count = 0
         """Messages that were noted."""
         self._kept: list[_Added] = []
@@ -94,31 +110,33 @@ class NewestMessages:
             self._thin_out()
 
     def _thin_out(self) -> None:
-        """To half of the bytes. Behind the newest, one record of each instant is kept rather than all of a few: so
-        there is one that can be read, however much is appended before the next of them can be."""
-        kept: list[_Added] = []
-        for added in self._kept[:-OF_RECORD]:
-            if kept and added.instant == kept[-1].instant:
-                kept[-1] = added
-            else:
-                kept.append(added)
-        kept += self._kept[-OF_RECORD:]
-        size, first = kept[-1].size, len(kept) - 1
-        while first and size + kept[first - 1].size <= KEPT_BYTES // 2:
+        """To half of the bytes. Half of that is for the newest; of those before, one message of each instant is kept:
+        so there are some that can be read, however much is appended before the next of them can be."""
+        first, size = len(self._kept) - 1, self._kept[-1].size
+        while first and size + self._kept[first - 1].size <= KEPT_BYTES // 4:
             first -= 1
-            size += kept[first].size
-        self._kept, self._bytes = kept[first:], size
+            size += self._kept[first].size
+        older: list[_Added] = []
+        for added in reversed(self._kept[:first]):
+            if older and older[-1].instant == added.instant:
+                continue
+            added.shorten()
+            if size + added.size > KEPT_BYTES // 2:
+                break
+            older.append(added)
+            size += added.size
+        self._kept, self._bytes = older[::-1] + self._kept[first:], size
 
     def readable(self, tail: int) -> int:
-        """How many of those that were noted lie before the sequence `tail`; those that were left out behind it count
-        too."""
-        count = self.count
-        for added in reversed(self._kept):
-            unreadable = added.first + added.count - tail
-            if unreadable <= 0:
-                break
-            count = added.end - min(unreadable, added.count)
-        return count
+        """How many of those that were noted lie before the sequence `tail`."""
+        before = 0
+        for added in self._kept:
+            if added.first + added.count > tail:
+                unreadable = added.first + added.count - tail
+                # Of those that were left out, as many can be read as there are numbers before the tail.
+                return max(before, added.end - unreadable)
+            before = added.end
+        return self.count
 
     def between(self, told: int, tail: int) -> Iterator[NewMessage]:
         """Newest first: those that were noted after the first `told`, and lie before the sequence `tail`. Some are
@@ -143,7 +161,15 @@ class TailedQueues:
     def enter(self, queue_id: int) -> NewestMessages:
         if queue_id not in self._by_queue:
             newest = NewestMessages()
-            self._by_queue[queue_id] = newest, self._tap(queue_id, newest.note)
+
+            def seen(record: MessagesAdded | StageMoved) -> None:
+                try:
+                    newest.note(record)
+                except Exception:
+                    newest.broken = True
+                    raise
+
+            self._by_queue[queue_id] = newest, self._tap(queue_id, seen)
         self._tails[queue_id] = self._tails.get(queue_id, 0) + 1
         return self._by_queue[queue_id][0]
 

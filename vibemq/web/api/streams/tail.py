@@ -43,7 +43,8 @@ class TailReader:
     ) -> None:
         self._queue = queue
         self._head = head
-        self._queue_id = head(queue).queue_id
+        first = head(queue)
+        self._queue_id = first.queue_id
         self._preview_bytes = preview_bytes
         self._hidden = hidden
         self._at_once = max(1, per_second // FLUSHES_PER_SECOND)
@@ -52,8 +53,8 @@ class TailReader:
         self._next_at = 0.0
         self._tailed = tailed
         self._newest = tailed.enter(self._queue_id)
-        self._told = self._newest.count
-        """How many of the noted ones were shown or counted, or came before this tail."""
+        self._told = self._newest.readable(first.tail)
+        """How many of the noted ones were shown or counted, or could be read before this tail was opened."""
 
     async def take(self, seconds: float) -> bytes:
         """See `vibemq.web.api.streams.stream.StreamSource`."""
@@ -62,6 +63,8 @@ class TailReader:
         if loop.time() < self._next_at:
             return b""
         self._next_at = loop.time() + self._pause_s
+        if self._newest.broken:
+            raise StreamOver("new messages could not be looked at; the broker's log has the reason")
         try:
             head = self._head(self._queue)
         except QueueNotFound:
@@ -89,7 +92,10 @@ class TailReader:
         return frame("messages", orjson.dumps({"messages": messages[::-1], "skipped": skipped}))
 
     def _shown(self, message: NewMessage) -> dict[str, Any]:
-        headers = None if message.headers is None else dict(header_pairs(message.headers, 0))
+        headers = None
+        # Those that a frame has no room for are left out.
+        if message.headers is not None and len(message.headers) <= self._frame_bytes:
+            headers = dict(header_pairs(message.headers, 0))
         told: dict[str, Any] = {
             "sequence": message.sequence,
             "id": message.message_id.decode(errors="replace"),

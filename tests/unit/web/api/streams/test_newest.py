@@ -81,3 +81,31 @@ def test_those_behind_the_tail_are_not_readable() -> None:
     newest.note(added(31, count=5))
     found = {tail: newest.readable(tail) for tail in (1, 11, 13, 16, 21, 25, 31, 33, 36, 99)}
     assert found == {1: 0, 11: 0, 13: 2, 16: 5, 21: 10, 25: 10, 31: 10, 33: 12, 36: 15, 99: 15}
+
+
+def test_those_that_were_left_out_count_when_they_can_be_read() -> None:
+    newest = NewestMessages()
+    for sequence in range(1, 20_001):
+        newest.note(added(sequence, at=sequence // 20))
+    assert len(newest._kept) < 1_000
+    for tail in (19_000, 19_500, 19_999, 20_001):
+        assert newest.readable(tail) == tail - 1
+
+
+def test_large_messages_that_come_alone_are_all_shown() -> None:
+    newest = NewestMessages()
+    for sequence in range(1, 41):
+        newest.note(added(sequence, size=40_000, at=5 * sequence))
+    assert [message.sequence for message in newest.between(0, 41)][:10] == list(range(40, 30, -1))
+
+
+def test_large_batches_leave_room_for_some_that_can_be_read() -> None:
+    newest = NewestMessages()
+    for number in range(80):
+        newest.note(added(1 + 20 * number, count=20, size=4_000, at=3 * number))
+        assert newest._bytes <= KEPT_BYTES
+        assert newest._bytes == sum(each.size for each in newest._kept)
+    # Eight publishers wait for a flush.
+    tail = 1 + 20 * 72
+    assert len(list(newest.between(0, tail))) >= 5
+    assert newest.readable(tail) == 20 * 72

@@ -1,8 +1,10 @@
 """The tail of a queue accounts for every message: shown, left out, or not readable yet."""
 
+import asyncio
 import json
 import tracemalloc
 from collections.abc import Callable
+from itertools import compress
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ from vibemq.model.effects import QueueHead
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.model.rows import Rows, pack_row
+from vibemq.server.commit.message_taps import MessageTaps
 from vibemq.web.api.streams.newest import TailedQueues
+from vibemq.web.api.streams.stream import StreamOver
 from vibemq.web.api.streams.tail import TailReader
 
 
@@ -22,11 +26,11 @@ def tails() -> TailedQueues:
 
 
 def reader(
-    per_second: int, hidden: Callable[[], bool] = lambda: False, tailed: TailedQueues | None = None
+    per_second: int, hidden: Callable[[], bool] = lambda: False, tailed: TailedQueues | None = None, tail: int = 0
 ) -> TailReader:
     return TailReader(
         "q",
-        lambda queue: QueueHead(1, "i", 0, 0),
+        lambda queue: QueueHead(1, "i", 0, tail),
         tailed or tails(),
         per_second=per_second,
         preview_bytes=10,
@@ -69,12 +73,12 @@ def test_tails_of_one_queue_are_told_for_themselves(batches: list[tuple[int, boo
     one, at = reader(50, tailed=tailed), 1
     one._newest.note(MessagesAdded(1, at, 5, Rows.of([pack_row("m", b"x")])))
     at += 1
-    other = reader(5, tailed=tailed)
+    other = reader(5, tailed=tailed, tail=at)
     found: dict[TailReader, tuple[list[int], int]] = {one: ([], 0), other: ([], 0)}
     for count, *takes in [*batches, (1, True, True)]:
         one._newest.note(MessagesAdded(1, at, 5, Rows.of([pack_row("m", b"x")] * count)))
         at += count
-        for tail, _ in zip((one, other), filter(None, takes), strict=False):
+        for tail in compress((one, other), takes):
             frame = told(tail._frame(at))
             sequences, skipped = found[tail]
             found[tail] = [*sequences, *(m["sequence"] for m in frame["messages"])], skipped + frame["skipped"]
@@ -152,3 +156,34 @@ def test_something_is_shown_although_the_newest_cannot_be_read_yet() -> None:
     assert all(13_000 < message["sequence"] <= 15_000 for message in frame["messages"])
     frame = told(tail._frame(20_001))
     assert [message["sequence"] for message in frame["messages"]] == list(range(19_991, 20_001))
+
+
+def test_a_tail_whose_messages_could_not_be_noted_ends_with_a_word() -> None:
+    taps = MessageTaps()
+    tailed = TailedQueues(taps.add)
+    tail = reader(50, tailed=tailed)
+    taps.show([MessagesAdded(1, 1, 5, Rows(1, b"", bytes(5_000)))])
+    with pytest.raises(StreamOver, match="could not be looked at"):
+        asyncio.run(tail.take(1.0))
+    tail.close()
+    assert not taps
+
+
+def test_what_can_be_read_after_the_opening_is_new() -> None:
+    tailed = tails()
+    first = reader(50, tailed=tailed)
+    for sequence in (1, 2):
+        first._newest.note(MessagesAdded(1, sequence, 5, Rows.of([pack_row("m", b"x")])))
+    # The second message is not flushed yet.
+    later = reader(50, tailed=tailed, tail=2)
+    assert [message["sequence"] for message in told(later._frame(3))["messages"]] == [2]
+
+
+def test_messages_with_long_headers_share_a_frame() -> None:
+    tail = reader(50)
+    for sequence in (1, 2):
+        row = pack_row("m", b"x", [(f"k{n}", "v" * 60_000) for n in range(2)])
+        tail._newest.note(MessagesAdded(1, sequence, 5, Rows.of([row])))
+    frame = told(tail._frame(3))
+    assert [(message["sequence"], message["headers"]) for message in frame["messages"]] == [(1, None), (2, None)]
+    assert frame["skipped"] == 0
