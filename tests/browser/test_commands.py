@@ -173,7 +173,7 @@ def test_the_lines_of_a_cursor_and_of_a_connection(
         for kind in ("CLI", "curl"):
             with vibemq.sync.connect(full_broker.url, name=f"{mode} {kind}") as mq:
                 mq.publish("shipments", b"x")
-                mq.fetch("shipments")
+                mq.fetch("shipments", ack_timeout=0)
                 page.goto(f"{full_broker.console}connections?name={mode}%20{kind}")
                 page.get_by_role("button", name="Close…").click()
                 dialog = page.get_by_role("dialog", name="Close this connection?")

@@ -147,14 +147,14 @@ def test_a_trial_that_cannot_end_is_given_up_and_the_rest_goes(full_broker: Serv
 
 
 def test_a_job_is_slowed_paused_and_cancelled_while_it_runs(full_broker: ServedBroker, opened: Opener) -> None:
-    job = admin(full_broker, "job.start", kind="replay", filter={"queue": "invoices"}, rate=1)["job"]
+    job = admin(full_broker, "job.start", kind="replay", filter={"queue": "invoices"}, rate=0.1)["job"]
     page = opened(full_broker.origin)
     enter(page, full_broker, f"job?id={job}")
     rate = page.get_by_label("Letters per second, at most, as a number; empty: no limit")
-    rate.fill("2")
+    rate.fill("0.2")
     rate.press("Tab")
-    wait_until(lambda: admin(full_broker, "job.show", job=job)["rate"] == 2)
-    page.get_by_role("button", name="Pause", exact=True).first.click(timeout=5_000)
+    wait_until(lambda: admin(full_broker, "job.show", job=job)["rate"] == 0.2)
+    page.get_by_role("button", name="Pause", exact=True).first.click()
     page.get_by_text("The job is paused").wait_for()
     done = admin(full_broker, "job.show", job=job)["done"]
     page.get_by_role("button", name="Cancel…").click()

@@ -127,7 +127,7 @@ def test_a_message_is_found_by_its_id_and_by_a_header_whatever_its_state(
 ) -> None:
     page = opened(full_broker.origin)
     with vibemq.sync.connect(full_broker.url) as mq:
-        mq.create_queue("searched")
+        mq.create_queue("searched", ack_timeout=0)
         for number in range(60):
             mq.publish("searched", b"x", id=f"m{number}", headers={"tenant": f"t{number % 20}"})
         assert len(mq.fetch("searched", max=25)) == 25

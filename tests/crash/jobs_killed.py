@@ -135,6 +135,7 @@ async def killed(
                 looks_on = _command(broker, data_dir, ["job", "follow", number])
             elif (again := await _admin(broker, "job.start", **wanted))["job"] != number:
                 told.complaints.append(f"the same request made job {again['job']} after job {number}")
+        await _admin(broker, "job.change", job=number, rate=0)
         told.job = await _until_ended(broker, number)
         if looks_on is not None and (code := looks_on.wait(60)):
             told.complaints.append(f"the command that followed the job ended with {code}")

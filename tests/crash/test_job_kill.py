@@ -21,21 +21,21 @@ def anyio_backend() -> str:
 @pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
 @pytest.mark.long_where(provider="sqlite")
 async def test_a_replay_job_that_is_killed_goes_on_where_it_was(tmp_path: Path, provider: str) -> None:
-    told = await killed(tmp_path / "data", provider, letters=1_500, limit=1_400, kills=3, seed=7, rate=1_500)
+    told = await killed(tmp_path / "data", provider, letters=1_500, limit=1_400, kills=3, seed=7, rate=300)
     assert told.complaints == []
     assert told.at_work == told.kills == 3
-    assert [event["event"] for event in told.job["events"]] == ["created", "started", "done"]
+    assert [event["event"] for event in told.job["events"]] == ["created", "started", "rate", "done"]
 
 
 @pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
 @pytest.mark.long_where(provider="sqlite")
 async def test_an_export_that_is_killed_goes_on_with_its_file(tmp_path: Path, provider: str) -> None:
     told = await killed(
-        tmp_path / "data", provider, letters=1_500, limit=1_400, kills=2, seed=9, rate=1_500, kind="export_dead"
+        tmp_path / "data", provider, letters=1_500, limit=1_400, kills=2, seed=9, rate=300, kind="export_dead"
     )
     assert told.complaints == []
     assert told.at_work == told.kills == 2
-    assert [event["event"] for event in told.job["events"]] == ["created", "started", "done"]
+    assert [event["event"] for event in told.job["events"]] == ["created", "started", "rate", "done"]
 
 
 @pytest.mark.long(covered_by="tests/crash/test_job_kill.py::test_a_replay_job_that_is_killed_goes_on_where_it_was")

@@ -13,7 +13,7 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 import vibemq
-from tests.integration.fake_broker import broker_and_client
+from tests.integration.fake_broker import broker_and_client, give_little_time
 from tests.waiting import until
 from vibemq.client import ConnectionChange
 from vibemq.client.connecting.connection import PATIENCE
@@ -334,8 +334,9 @@ async def test_a_closed_client_says_what_to_write() -> None:
 
 
 async def test_a_fetch_that_cannot_know_what_waits_is_an_error() -> None:
-    async with broker_and_client(command_timeout=0.05) as (broker, mq):
+    async with broker_and_client() as (broker, mq):
         await mq.publish("orders", 1)
+        give_little_time(mq, 0.05)
         broker.mute = True
         with pytest.raises(vibemq.errors.RequestTimeout, match=r"not answered within 0\.05 s.*'orders' is not known"):
             await mq.fetch("orders", timeout=0)

@@ -237,7 +237,7 @@ async def test_a_peer_that_never_shakes_hands_is_given_up() -> None:
     async with anyio.create_task_group() as tasks:
         await broker.start(tasks)
         broker.silent = True
-        with pytest.raises(RequestTimeout, match="handshake"):
+        with pytest.raises(RequestTimeout, match=r"handshake|answer within"):
             async with vibemq.connect(f"vibemq://127.0.0.1:{broker.port}", command_timeout=0.5):
                 raise AssertionError("nobody shook hands")
         tasks.cancel_scope.cancel()
@@ -272,6 +272,7 @@ async def test_a_long_absence_fails_what_waits_but_dialling_goes_on() -> None:
     policy = ReconnectPolicy(initial_delay=0.01, max_delay=0.02, offline_timeout=0.1)
     async with broker_and_client(reconnect=policy) as (broker, mq):
         await broker.stop()
+        await until(lambda: "cannot connect" in mq._link.unreachable)
         why = rf"within 0\.1 s \(cannot connect to 127\.0\.0\.1:{broker.port}: .*\); the client continues to reconnect"
         with pytest.raises(NotConnected, match=why):
             await mq.publish("orders", 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import vibemq
-from tests.watchdog import watched
+from tests.watchdog import slowness, watched
 from vibemq.config import Http, Limits, Listener, Settings, StorageChoice
 from vibemq.model.commands import PurgeQueue, RemoveMessages
 from vibemq.model.records import ALL_GROUPS, DeadLettered
@@ -122,7 +122,7 @@ async def test_a_settlement_of_very_many_runs_leaves_the_loop_to_others_and_keep
     async with watched() as watchdog:
         peer.send(*frames)
         await peer.answer(CommandType.QUEUE_INFO)
-    assert watchdog.longest_s <= HOLD_S_MAX
+    assert watchdog.longest_s / slowness() <= HOLD_S_MAX
     # The question behind it was answered behind it.
     info = broker.queue_info("q")
     assert info is not None
@@ -138,7 +138,7 @@ async def test_what_was_asked_is_done_although_the_connection_ends_in_the_middle
         await until(broker, "q", lambda info: info.in_flight < 2 * RUNS)
         peer.writer.transport.abort()
         await until(broker, "q", lambda info: not info.in_flight and info.consumers == 0)
-    assert watchdog.longest_s <= HOLD_S_MAX
+    assert watchdog.longest_s / slowness() <= HOLD_S_MAX
     info = broker.queue_info("q")
     assert info is not None
     assert (info.ready + info.delayed, info.counters["settled"]) == (RUNS + 1, RUNS)
@@ -154,7 +154,7 @@ async def test_the_end_of_a_consumer_that_held_very_much_leaves_the_loop_to_othe
     async with watched() as watchdog:
         peer.writer.transport.abort()
         await until(broker, "q", lambda info: info.ready == 2 * RUNS)
-    assert watchdog.longest_s <= HOLD_S_MAX
+    assert watchdog.longest_s / slowness() <= HOLD_S_MAX
 
 
 async def test_rejecting_very_many_leaves_the_loop_to_others(broker: Broker, peer: Peer) -> None:
@@ -162,7 +162,7 @@ async def test_rejecting_very_many_leaves_the_loop_to_others(broker: Broker, pee
     async with watched() as watchdog:
         peer.send(extensions.settle("s", 3, [(1, 2 * RUNS)]))
         await until(broker, "q", lambda info: info.dead == 2 * RUNS)
-    assert watchdog.longest_s <= HOLD_S_MAX
+    assert watchdog.longest_s / slowness() <= HOLD_S_MAX
 
 
 async def test_a_purge_of_very_many_runs_leaves_the_loop_to_others(broker: Broker, peer: Peer) -> None:
@@ -174,7 +174,7 @@ async def test_a_purge_of_very_many_runs_leaves_the_loop_to_others(broker: Broke
         await until(broker, "q", lambda info: info.ready == RUNS)
         async with watched() as watchdog:
             assert await mq.purge_queue("q") == RUNS
-        assert watchdog.longest_s <= HOLD_S_MAX
+        assert watchdog.longest_s / slowness() <= HOLD_S_MAX
 
 
 async def test_what_the_embedding_program_asks_leaves_the_loop_to_others(broker: Broker) -> None:
@@ -187,7 +187,7 @@ async def test_what_the_embedding_program_asks_leaves_the_loop_to_others(broker:
         removed = await local.ask(lambda session, token: RemoveMessages(session, token, "q", SCATTERED))
         purged = await local.ask(lambda session, token: PurgeQueue(session, token, "q"))
     assert (removed.count, purged.count) == (RUNS, RUNS)
-    assert watchdog.longest_s <= HOLD_S_MAX
+    assert watchdog.longest_s / slowness() <= HOLD_S_MAX
 
 
 async def test_lists_replays_and_purges_of_very_many_dead_letters_leave_the_loop_to_others(tmp_path: Path) -> None:
@@ -204,6 +204,6 @@ async def test_lists_replays_and_purges_of_very_many_dead_letters_leave_the_loop
         assert (await mq.admin("dlq.replay", limit=page))["count"] == page
         assert len((await mq.admin("dlq.list", limit=page))["letters"]) == page
         info = broker.queue_info(broker.list_queues()[0].name)
-    assert watchdog.longest_s <= HOLD_S_MAX
+    assert watchdog.longest_s / slowness() <= HOLD_S_MAX
     assert info is not None
     assert (info.dead, info.ready) == (count - 21 * page, page)

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
@@ -19,6 +20,7 @@ from tests.integration.test_client_forks import connections_to, in_a_child
 from tests.integration.test_client_sync import address, serving_in_a_thread
 from tests.waiting import wait_until
 from vibemq.client import ClientSettings
+from vibemq.client.connecting.connection import PATIENCE
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publisher import PackedPublish
 from vibemq.errors import (
@@ -88,6 +90,14 @@ def with_two_connections(broker: FakeBroker, **options: Any) -> Iterator[vibemq.
         mq.publish("first", 0)
         wait_until(lambda: direct(mq)._made)
         yield mq
+
+
+def give_time(mq: vibemq.sync.Client, seconds: float) -> None:
+    """From now on answers on the second connection are awaited for so long. A slow machine has made it by then."""
+    made = direct(mq)._made
+    if made is not None:
+        made._timeout_s, made._patience_s = seconds, seconds * PATIENCE
+        made._wait_at_most(made._patience_s)
 
 
 @pytest.mark.parametrize("timeout", [math.inf, 1e12])
@@ -380,18 +390,21 @@ def test_a_silent_broker_that_comes_back_has_the_message_once(broker: FakeBroker
 
 
 def test_a_broker_that_answers_pings_only_is_not_waited_for_for_ever(broker: FakeBroker) -> None:
-    with with_two_connections(broker, command_timeout=0.5) as mq:
+    with with_two_connections(broker) as mq:
+        give_time(mq, 0.5)
         before = publishes(broker)
         broker.mute = True
         with pytest.raises(RequestTimeout, match=r"within 0.5 s; it may or may not"):
             mq.publish("orders", 1)
         broker.mute = False
+        give_time(mq, 60)
         assert mq.publish("orders", 2) == ("orders", 1, False)
         assert publishes(broker) - before == 2
 
 
 def test_the_answer_of_a_silent_broker_is_not_awaited_for_ever(broker: FakeBroker) -> None:
-    with with_two_connections(broker, command_timeout=1) as mq:
+    with with_two_connections(broker) as mq:
+        give_time(mq, 1)
         broker.silent = True
         thread, results = in_a_thread(lambda: mq.publish("orders", 1))
         wait_until(lambda: direct(mq)._made is None)
@@ -606,7 +619,8 @@ def test_a_second_interrupt_while_the_first_is_dealt_with_does_not_silence_the_c
 def test_an_interrupted_publish_that_is_never_read_holds_nothing_up_for_long(
     broker: FakeBroker, interrupted: Interrupting
 ) -> None:
-    with with_two_connections(broker, command_timeout=0.5) as mq:
+    with with_two_connections(broker) as mq:
+        direct(mq)._settings = replace(direct(mq)._settings, command_timeout=0.5)
         broker.deaf.append(broker.sessions[1])
         interrupted(lambda: waiting(mq))
         with pytest.raises(KeyboardInterrupt):

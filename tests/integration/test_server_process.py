@@ -221,7 +221,7 @@ async def test_sigterm_during_a_job_is_a_good_end_and_the_job_goes_on_after_the_
                 for message in await mq.fetch("q", max=left, timeout=30):
                     await message.reject("bad")
                     left -= 1
-            number = (await mq.admin("job.start", kind="replay", filter={"queue": "q"}, rate=20))["job"]
+            number = (await mq.admin("job.start", kind="replay", filter={"queue": "q"}, rate=1))["job"]
 
             async def has_begun() -> bool:
                 return bool((await mq.admin("job.show", job=number))["done"])

@@ -119,7 +119,7 @@ def test_groups_and_broadcasting(kind: str, clients: Clients, jvm: JavaDriver) -
 def test_request_and_reply(kind: str, clients: Clients, jvm: JavaDriver) -> None:
     replier, asker = clients.subscriber(kind, "repliers", type_="SYNC"), clients.publisher(kind)
     jvm.do("answer", replier, "" if kind == "ce" else "reply to ")
-    answered = jvm.do("request", asker, clients.topic, body(kind, 1), 5_000)
+    answered = jvm.do("request", asker, clients.topic, body(kind, 1), 60_000)
     assert answered["code"] == 0
     reply = json.loads(answered["body"])
     if kind == "em":

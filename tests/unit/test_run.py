@@ -177,7 +177,7 @@ def test_a_test_that_hangs_prints_its_stack_and_fails(tmp_path: Path) -> None:
             threading.Event().wait()
     def test_good(): pass
     """
-    limits = ("-o", "faulthandler_timeout=1", "-o", "faulthandler_exit_on_timeout=true")
+    limits = ("-o", "faulthandler_timeout=10", "-o", "faulthandler_exit_on_timeout=true")
     code, output = run(tmp_path, module, "-n", "2", *limits)
     assert (code, flaky(output)) == (0, ["test_toy.py::test_shaky"]), output
     assert re.search(r"File .*test_toy.py\", line \d+ in test_shaky", output), output

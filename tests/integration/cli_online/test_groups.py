@@ -13,10 +13,10 @@ from vibemq.cli.entry import run_app
 def test_a_group_reads_a_log_from_the_beginning(vibemq: Run, queue: str) -> None:
     vibemq("admin", "queue", "create", queue, "--mode", "fan-out-with-ack", "--retention", "log")
     publish(vibemq, queue, 3)
-    reading = ("sub", queue, "--from-beginning", "--idle", "300ms", "--group")
-    assert [m["sequence"] for m in vibemq(*reading, "one")[1]] == [1, 2, 3]
-    assert vibemq(*reading, "one")[1] == []
-    assert [m["sequence"] for m in vibemq(*reading, "two")[1]] == [1, 2, 3]
+    reading = ("sub", queue, "--from-beginning", "--group")
+    assert [m["sequence"] for m in vibemq(*reading, "one", "--count", "3")[1]] == [1, 2, 3]
+    assert vibemq(*reading, "one", "--idle", "300ms")[1] == []
+    assert [m["sequence"] for m in vibemq(*reading, "two", "--count", "3")[1]] == [1, 2, 3]
 
 
 def test_the_life_of_a_cursor(vibemq: Run, queue: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

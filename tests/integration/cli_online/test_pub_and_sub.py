@@ -26,7 +26,7 @@ def test_publishing_and_consuming(vibemq: Run, queue: str) -> None:
     assert code == 0
     assert (message["payload"], message["headers"]["a"]) == ("hello", "1")
     assert message["headers"]["content-type"] == "text/plain"
-    code, (message,), _ = vibemq("sub", queue, "--idle", "300ms")
+    code, (message,), _ = vibemq("sub", queue, "--count", "1")
     assert (code, message["attempt"], message["payload"]) == (0, 2, "hello")
     assert vibemq("sub", queue, "--idle", "200ms")[1] == []
     assert info(vibemq, queue)["dead"] == 0
@@ -253,7 +253,7 @@ def test_sub_shows_as_many_as_were_asked_for_without_acknowledging(vibemq: Run, 
 def test_sub_shows_only_what_matches(vibemq: Run, queue: str) -> None:
     for region in ("eu", "us"):
         vibemq("pub", queue, f"from {region}", "--header", f"region={region}")
-    code, shown, _ = vibemq("sub", queue, "--where", 'region == "us"', "--idle", "200ms")
+    code, shown, _ = vibemq("sub", queue, "--where", 'region == "us"', "--count", "1")
     assert (code, [message["headers"]["region"] for message in shown]) == (0, ["us"])
     code, _, error = vibemq("sub", queue, "--where", 'region = "us"')
     assert (code, "at character 8" in error) == (2, True)

@@ -1,6 +1,7 @@
 """Command lines that need no broker: parsing, refusals, exit codes, help."""
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -185,4 +186,4 @@ def test_a_broker_that_never_answers_is_given_up_after_the_timeout(vibemq: Run, 
         url = f"vibemq://127.0.0.1:{silent.getsockname()[1]}"
         code, out, err = vibemq(verb, "--url", url, "--timeout", "200ms")
     assert (code, out) == (5, ""), err
-    assert "did not finish the handshake in 0.2 s" in err
+    assert re.search(r"did not (finish the handshake in|answer within) 0\.2 s", err)

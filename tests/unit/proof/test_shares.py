@@ -109,7 +109,7 @@ def test_the_lonely_ones_run_first_and_nothing_beside_them(tmp_path: Path, monke
         if method.alone:
             # Whoever could begin another one waits for this one to end.
             assert threading.get_ident() == caller
-            assert set(threading.enumerate()) == before
+            assert set(threading.enumerate()) <= before
         else:
             meeting.wait(60)
         order.append(method.name)
