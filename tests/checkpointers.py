@@ -16,7 +16,7 @@ from vibemq.storage.lmdb.checkpoint import checkpointer, checkpointer_process
 
 
 class ForkedCheckpointer:
-    """Of `subprocess.Popen` what a `CheckpointerLink` uses."""
+    """What a `CheckpointerLink` uses of the real one."""
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], **options: Any) -> None:
         arguments = tuple(command[command.index(checkpointer.__name__) + 1 :])

@@ -40,7 +40,10 @@ Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
 
 
-def _of_a_machine(value: str) -> str:
+def check_host(value: str) -> str:
+    """Raises ValueError: what is wrong with it."""
+    if not value:
+        raise ValueError("it is empty; name an address, 0.0.0.0 for all of them")
     try:
         value.encode("idna")
     except UnicodeError:
@@ -52,7 +55,7 @@ def _of_a_machine(value: str) -> str:
     return value
 
 
-Host = Annotated[str, Field(min_length=1), AfterValidator(_of_a_machine)]
+Host = Annotated[str, AfterValidator(check_host)]
 """An empty one, mostly a variable that is not set, would be every address of the machine."""
 FrameBytes = Annotated[int, Field(ge=1_048_576)]
 MESSAGE_BYTES_LIMIT = 256 << 20
@@ -72,14 +75,14 @@ ROW_HEAD_BYTES_MAX = 61_440
 MessageBytes = Annotated[int, AfterValidator(_of_a_size_that_travels)]
 
 
-def _named(value: Any) -> Any:
-    """The path of an empty text would be the current directory."""
+def check_folder(value: Any) -> Any:
+    """The path of an empty text would be the current directory. Raises ValueError: what is wrong with it."""
     if value == "":
         raise ValueError("it is empty; name a directory, . for the current one")
     return value
 
 
-Folder = Annotated[Path, BeforeValidator(_named)]
+Folder = Annotated[Path, BeforeValidator(check_folder)]
 
 
 class WhenChanged(StrEnum):

@@ -1,8 +1,10 @@
 """`vibemq serve` as a process: its words, its signals, its HTTP."""
 
+import contextlib
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -112,6 +114,32 @@ def test_it_serves_though_its_words_go_to_a_full_disk(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_it_serves_though_the_reader_of_its_words_stands_still(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"x" * 4_096)
+        os.set_blocking(writer, True)
+        command = [*SERVE, "--data-dir", str(tmp_path / "data")]
+        with subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stderr is not None
+                said = (re.search(r"the console is at (http://[^/]+)/", line) for line in process.stderr)
+                found = next(filter(None, said))
+                with urllib.request.urlopen(f"{found[1]}/livez", timeout=60) as answer:
+                    assert answer.status == 200
+                process.terminate()
+                log = process.stderr.read()
+                assert process.wait(60) == 0, log
+            finally:
+                process.kill()
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def test_it_ends_in_order_though_the_reader_of_its_log_has_left(tmp_path: Path) -> None:

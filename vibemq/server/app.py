@@ -7,7 +7,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
@@ -20,10 +21,10 @@ from vibemq.server.broker import Broker
 from vibemq.server.collector import Collector, collector_at_rest
 from vibemq.server.heap import tune_heap
 from vibemq.server.logs import ProcessLog
+from vibemq.server.logs.line_writer import write_some
 from vibemq.server.monitoring.housekeeping import memory_is_short
 from vibemq.server.reload.reloader import SettingsSource
 from vibemq.settings import Loaded
-from vibemq.storage.local.inherited import let_go_of
 from vibemq.storage.local.mounts import file_system_of
 
 log = logging.getLogger("vibemq.app")
@@ -80,18 +81,20 @@ async def _serve(loaded: Loaded, read_again: Callable[[], Loaded], process_log: 
         with collector_at_rest():
             await stack.enter_async_context(broker)
         warn_of_passing_place(loaded.settings)
-        for listening in broker.listening:
-            _say("listening", protocol=listening.protocol, host=listening.host, port=listening.port)
+        said = [
+            _line("listening", protocol=listening.protocol, host=listening.host, port=listening.port)
+            for listening in broker.listening
+        ]
         if broker.http_address is not None:
             host, port = broker.http_address
             refused = broker.console_refusal
             console = {} if broker.console_url is None or refused else {"console": broker.console_url}
-            _say("listening", protocol="http", host=host, port=port, **console)
+            said.append(_line("listening", protocol="http", host=host, port=port, **console))
             if console:
                 log.info("the console is at %s", broker.console_url)
             elif refused:
                 log.warning("the console answers 403: %s", refused)
-        _say("ready")
+        _say([*said, _line("ready")])
         await stack.enter_async_context(_reloading(broker, hung_up))
         await stack.enter_async_context(_collecting(broker))
         await broker.run()
@@ -189,13 +192,21 @@ def _flush_streams() -> None:
             stream.flush()
 
 
-def _say(event: str, **fields: Any) -> None:
+def _line(event: str, **fields: Any) -> bytes:
+    return orjson.dumps({"event": event, **fields}) + b"\n"
+
+
+def _say(lines: Sequence[bytes]) -> None:
+    """In a thread: whoever reads them may stand still, and the broker serves all the same."""
+    descriptor = sys.stdout.fileno()
+    threading.Thread(target=_write, args=(descriptor, b"".join(lines)), name="vibemq-stdout", daemon=True).start()
+
+
+def _write(descriptor: int, data: bytes) -> None:
     """Nobody has to hear it: whoever reads the first lines may leave, or a file of them be on a full disk."""
+    left = memoryview(data)
     try:
-        sys.stdout.write(orjson.dumps({"event": event, **fields}).decode() + "\n")
-        sys.stdout.flush()
+        while left:
+            left = left[write_some(descriptor, left) :]
     except OSError as error:
         log.warning("what is said on stdout cannot be written: %s; the broker serves all the same", error.strerror)
-        # What is left in its buffer would be tried again at the end of the process.
-        with suppress(OSError):
-            let_go_of([sys.stdout.fileno()])

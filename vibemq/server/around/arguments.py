@@ -1,10 +1,12 @@
 """Arguments of a `Broker`."""
 
 import os
+from collections.abc import Callable
+from typing import Any
 
-from vibemq.config import PORT_MAX, Settings
+from vibemq.config import PORT_MAX, Settings, check_folder, check_host
 from vibemq.errors import ConfigInvalid
-from vibemq.model.arguments import check_callable, check_text, check_whole, misfit
+from vibemq.model.arguments import check_callable, check_text, check_whole, misfit, shown
 from vibemq.server.clock import TimeSource
 from vibemq.server.reload.reloader import SettingsSource
 
@@ -28,6 +30,7 @@ def check_broker_arguments(
     if data_dir is not None:
         _check_path("data_dir", data_dir)
     check_text("host", host, ConfigInvalid)
+    _check("host", host, check_host)
     _check_port("port", port)
     if http_port is not None:
         _check_port("http_port", http_port)
@@ -49,10 +52,19 @@ def _check_path(name: str, value: object) -> None:
     try:
         if isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str):
             os.fsencode(value)
+            _check(name, os.fspath(value), check_folder)
             return
     except UnicodeEncodeError:
         pass
     raise misfit(name, value, "text or a Path that a folder can have as its name", ConfigInvalid)
+
+
+def _check(name: str, value: Any, check: Callable[[Any], object]) -> None:
+    """As a setting."""
+    try:
+        check(value)
+    except ValueError as error:
+        raise ConfigInvalid(f"{name} is {shown(value)}; {error}") from None
 
 
 def _check_port(name: str, value: object) -> None:

@@ -108,19 +108,21 @@ class LineWriter:
         try:
             data = memoryview(b"".join((lead, *(entry.data for entry in entries))))
             while written < len(data):
-                written += self._write_some(data[written:])
+                written += write_some(self._descriptor, data[written:])
                 self._torn = data[written - 1] != _NEWLINE
         except (OSError, MemoryError):
             # Its reader has left, or its disk is full: there is nobody to be told.
             pass
         return written - len(lead)
 
-    def _write_some(self, data: memoryview) -> int:
-        while True:
-            try:
-                return os.write(self._descriptor, data)
-            except BlockingIOError:
-                # Who shares the terminal or the pipe has made it so.
-                poll = select.poll()
-                poll.register(self._descriptor, select.POLLOUT)
-                poll.poll()
+
+def write_some(descriptor: int, data: memoryview) -> int:
+    """How much was written; waits until it is some. Raises OSError."""
+    while True:
+        try:
+            return os.write(descriptor, data)
+        except BlockingIOError:
+            # Who shares the terminal or the pipe has made it so.
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()

@@ -35,3 +35,17 @@ def test_arguments_become_the_settings_that_a_check_lets_pass() -> None:
 
 def test_defaults_pass_the_checks() -> None:
     assert Settings.model_validate(Settings.model_construct().model_dump()) == Settings() == Settings.model_construct()
+
+
+@pytest.mark.parametrize("host", ["", "a..b", "x" * 64, "tab\there"])
+def test_a_host_that_no_machine_has_is_refused(host: str) -> None:
+    with pytest.raises(
+        ConfigInvalid, match=r"^host is .*; it is (empty; name an address|neither an address nor a name)"
+    ):
+        Broker(host=host)
+
+
+def test_a_folder_without_a_name_is_refused() -> None:
+    with pytest.raises(ConfigInvalid, match=r"^data_dir is ''; it is empty; name a directory"):
+        Broker("")
+    assert Broker(".").settings.data_dir == Path()

@@ -26,7 +26,7 @@ Seen = Callable[[MessagesAdded | StageMoved], None]
 Tap = Callable[[int, Seen], Callable[[], None]]
 
 
-class NewMessage(NamedTuple):
+class SeenMessage(NamedTuple):
     """What may be shown of a message."""
 
     sequence: int
@@ -55,7 +55,7 @@ class _Added:
         self.end = end
         self.instant = record.published_at // INSTANT_MS
         self._record: MessagesAdded | None = None
-        self._messages: list[NewMessage] = []
+        self._messages: list[SeenMessage] = []
         self.size = _MESSAGE_BYTES
         if isinstance(record, StageMoved):
             # Its rows are not at hand.
@@ -74,7 +74,7 @@ class _Added:
         """How many were noted before these."""
         return self.end - self.count
 
-    def newest_first(self) -> list[NewMessage]:
+    def newest_first(self) -> list[SeenMessage]:
         if self._record is not None:
             self._messages, self._record = _cut(self._record), None
         return self._messages
@@ -83,7 +83,7 @@ class _Added:
         """To the newest message."""
         self._keep(self.newest_first()[:1])
 
-    def _keep(self, messages: list[NewMessage]) -> None:
+    def _keep(self, messages: list[SeenMessage]) -> None:
         self._messages = messages
         self.size = _MESSAGE_BYTES + sum(message.size for message in messages)
 
@@ -138,7 +138,7 @@ class NewestMessages:
             before = added.end
         return self.count
 
-    def between(self, told: int, tail: int) -> Iterator[NewMessage]:
+    def between(self, told: int, tail: int) -> Iterator[SeenMessage]:
         """Newest first: those that were noted after the first `told`, and lie before the sequence `tail`. Some are
         left out."""
         for added in reversed(self._kept):
@@ -182,10 +182,10 @@ class TailedQueues:
             end_tap()
 
 
-def _cut(record: MessagesAdded) -> list[NewMessage]:
+def _cut(record: MessagesAdded) -> list[SeenMessage]:
     """The newest first, as many as are kept."""
     rows = record.rows
-    found: list[NewMessage] = []
+    found: list[SeenMessage] = []
     end, left = len(rows.data), RECORD_BYTES
     for index in range(rows.count - 1, max(0, rows.count - OF_RECORD) - 1, -1):
         begin = end - _U32.unpack_from(rows.lengths, 4 * index)[0]
@@ -196,14 +196,14 @@ def _cut(record: MessagesAdded) -> list[NewMessage]:
     return found
 
 
-def _message(record: MessagesAdded, index: int, begin: int, end: int) -> NewMessage:
+def _message(record: MessagesAdded, index: int, begin: int, end: int) -> SeenMessage:
     """Of the row that stands there in the record's."""
     data = record.rows.data
     payload = begin + 6 + _U16.unpack_from(data, begin)[0]
     size = _U32.unpack_from(data, payload - 4)[0]
     headers = payload + size
     extra = (record.extras or {}).get(index)
-    return NewMessage(
+    return SeenMessage(
         record.first_sequence + index,
         data[begin + 2 : payload - 4],
         record.published_at,

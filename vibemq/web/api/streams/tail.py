@@ -14,7 +14,7 @@ from vibemq.model.rows import header_pairs
 from vibemq.operations.messages import part_json
 from vibemq.operations.reading.instants import with_instants
 from vibemq.web.api.streams.frames import frame
-from vibemq.web.api.streams.newest import PART_BYTES, NewMessage, TailedQueues
+from vibemq.web.api.streams.newest import PART_BYTES, SeenMessage, TailedQueues
 from vibemq.web.api.streams.stream import StreamOver
 
 PER_SECOND_MAX = 50
@@ -91,7 +91,7 @@ class TailReader:
         self._told = readable
         return frame("messages", orjson.dumps({"messages": messages[::-1], "skipped": skipped}))
 
-    def _shown(self, message: NewMessage) -> dict[str, Any]:
+    def _shown(self, message: SeenMessage) -> dict[str, Any]:
         headers = None
         # Those that a frame has no room for are left out.
         if message.headers is not None and len(message.headers) <= self._frame_bytes:
