@@ -1,5 +1,6 @@
 """Replays that go on, and `vibemq-admin job`."""
 
+import contextlib
 import json
 import os
 import signal
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import vibemq.sync as vibemq_sync
 from tests.integration.cli_online.verbs import Run, bury, info
 from tests.waiting import wait_until
 from vibemq.cli.admin.dlq.replay_plan import PlanFile, ReplayPlan
 from vibemq.client.address import parse
+from vibemq.errors import JobStateConflict
 
 
 def test_an_interrupted_replay_doubles_nothing(vibemq: Run, queue: str) -> None:
@@ -39,6 +42,28 @@ def test_an_interrupted_replay_doubles_nothing(vibemq: Run, queue: str) -> None:
 
     code, (told,), _ = vibemq("admin", *words, "--rate", "1000")
     assert (code, told["resumed"], told["count"]) == (0, False, 50)
+
+
+def test_a_command_and_jobs_of_others_over_the_same_letters_double_nothing(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 300)
+    with vibemq_sync.connect(os.environ["VIBEMQ_URL"]) as mq:
+        wish = {"kind": "replay", "filter": {"queue": queue}}
+        others = [mq.admin("job.start", **wish, rate=rate)["job"] for rate in (5, 10)]
+        code, (told,), _ = vibemq("admin", "dlq", "replay", "--queue", queue, "--rate", "200")
+        assert (code, told["resumed"]) == (0, False)
+        for job in others:
+            # One that finds nothing more to do has ended.
+            with contextlib.suppress(JobStateConflict):
+                mq.admin("job.change", job=job, rate=0)
+        wait_until(lambda: all(mq.admin("job.show", job=job)["state"] == "done" for job in others))
+        ended = [mq.admin("job.show", job=job) for job in (*others, told["job"])]
+    assert [job["selected"] for job in ended] == [job["done"] + job["skipped"] for job in ended]
+    assert sum(job["done"] for job in ended) == 300
+    assert told["count"] == ended[-1]["done"] > 0
+    after = info(vibemq, queue)
+    assert (after["ready"], after["dead"]) == (300, 0)
+    _, found, _ = vibemq("sub", queue, "--count", "300")
+    assert sorted(json.loads(message["payload"])["n"] for message in found) == list(range(300))
 
 
 def test_what_an_earlier_version_has_left_of_a_replay_becomes_a_job(
