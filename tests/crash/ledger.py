@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.crash.forked_command import Child, ForkedCommand
+from tests.ports import held_port
 
 START_TIMEOUT_S = 60
 
@@ -39,6 +40,7 @@ class BrokerProcess:
         self._provider = provider
         self._arguments = arguments
         self._process: Child | None = None
+        self._held = {name: held_port(self) for name in ("native", "http")}
         self.ports: dict[str, int] = {}
         """Of its listeners, by protocol."""
         self._log = log or data_dir.parent / f"{data_dir.name}.log"
@@ -71,9 +73,9 @@ class BrokerProcess:
             "--data-dir",
             str(self._data_dir),
             "--port",
-            str(self.port),
+            str(self._held["native"]),
             "--http-port",
-            str(self.http_port),
+            str(self._held["http"]),
             "--storage",
             self._provider,
             *self._arguments,

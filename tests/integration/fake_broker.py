@@ -18,6 +18,7 @@ from anyio.abc import ByteStream, SocketAttribute, SocketListener, SocketStream,
 from anyio.streams.tls import TLSStream
 
 import vibemq
+from tests.ports import held_port
 from tests.waiting import until
 from vibemq.client import ReconnectPolicy
 from vibemq.errors import RemoteProtocolError
@@ -59,7 +60,7 @@ class FakeBroker:
     def __init__(self) -> None:
         self.queues: dict[str, FakeQueue] = {}
         self.sessions: list[FakeSession] = []
-        self.port = 0
+        self.port = held_port(self)
         self.accepted = 0
         self.silent = False
         """Read nothing, say nothing, keep the connection: a black hole."""

@@ -140,7 +140,7 @@ async def test_a_fetch_that_is_cut_gives_back_what_comes_late(broker: TimedBroke
         with pytest.raises(RequestTimeout):
             await mq.fetch("q", timeout=0)
         give_little_time(mq, patient)
-        assert slow.begun.is_set()
+        await until(slow.begun.is_set)
         slow.go_on()
         with anyio.fail_after(60):
             [message] = await mq.fetch("q", timeout=50)
