@@ -72,7 +72,7 @@ def garbage() -> dict[str, bytes]:
 
 async def test_garbage_and_bombs_disturb_nobody(tmp_path: Path) -> None:
     """Each is sent before and after the handshake; each ends its own connection and no other."""
-    limits = "[limits]\nhandshake_timeout_ms = 1500\n"
+    limits = "[limits]\nhandshake_timeout_ms = 3000\n"
     with running(broker_on(tmp_path / "data", tmp_path, toml=limits)) as broker:
         book = Book()
         before = resident_mib(broker.pid)

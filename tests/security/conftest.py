@@ -11,6 +11,6 @@ from tests.security.target import Target
 
 @pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    limits = "[limits]\nhandshake_timeout_ms = 1000\n"
+    limits = "[limits]\nhandshake_timeout_ms = 3000\n"
     with running(Target(tmp_path_factory.mktemp("target"), toml=f"{EVERYBODY}\n{limits}")) as target:
         yield target

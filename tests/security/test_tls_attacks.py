@@ -30,7 +30,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
     server = authority.sign("server")
     toml = (
         f'[[listeners]]\nprotocol = "native"\n[listeners.tls]\ncertificate = "{server.certificate}"\n'
-        f'key = "{server.key}"\nclient_ca = "{authority.ca}"\n[limits]\nhandshake_timeout_ms = 1000\n'
+        f'key = "{server.key}"\nclient_ca = "{authority.ca}"\n[limits]\nhandshake_timeout_ms = 3000\n'
     )
     with running(broker_on(folder / "data", folder, toml=toml)) as broker:
         yield broker
