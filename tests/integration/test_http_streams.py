@@ -5,6 +5,7 @@ import base64
 import gzip
 import json
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ import brotli
 import pytest
 
 import vibemq
+from tests.integration.certificates import Authority
 from tests.integration.http_api import API, ApiClient, everybody, serving
 from tests.integration.test_http_messages import BYTES, NDJSON, fetch, info, publish
 from tests.waiting import until
@@ -534,8 +536,11 @@ async def test_a_reader_that_reads_nothing_is_cut_off(api: ApiClient, monkeypatc
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="the platform has no such option")
-async def test_nothing_is_made_for_a_reader_that_does_not_read(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the kernel would take for it are some MiB."""
+@pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "tls"])
+async def test_nothing_is_made_for_a_reader_that_does_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_tls: bool
+) -> None:
+    """What the kernel, and TLS, would take for it are some MiB."""
     written: list[int] = []
     write = streams.EventStream._write
 
@@ -549,14 +554,27 @@ async def test_nothing_is_made_for_a_reader_that_does_not_read(api: ApiClient, m
     monkeypatch.setattr(streams, "HEARTBEAT_S", 0.01)
     monkeypatch.setattr(streams, "LOOK_S", 0.01)
     monkeypatch.setattr(streams, "HEARTBEAT", b": " + b"x" * 32_768 + b"\n\n")
-    await api.done("PUT", "/queues/q", json={"durability": "transient"})
-    host, port = api.broker.http_address or ("", 0)
-    with socket.socket() as peer:
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        peer.connect((host, port))
-        peer.sendall(b"GET /api/v1/queues/q/tail HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await until(lambda: len(written) > 1)
-        await until(lambda: not api.broker._running().committer.taps)
+    http, context = {}, None
+    if with_tls:
+        authority = Authority.made_in(tmp_path)
+        signed = authority.sign("server")
+        http = {"tls": {"certificate": str(signed.certificate), "key": str(signed.key)}}
+        context = ssl.create_default_context(cafile=str(authority.ca))
+    async with serving(tmp_path / "data", **http) as api:
+        hub = api.broker._listeners.web._api.state.hub  # type: ignore[union-attr]
+
+        def ask() -> socket.socket:
+            peer = socket.socket()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            peer.connect(api.broker.http_address or ("", 0))
+            if context is not None:
+                peer = context.wrap_socket(peer, server_hostname="localhost")
+            peer.sendall(b"GET /api/v1/events?topic=overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return peer
+
+        with await asyncio.to_thread(ask):
+            await until(lambda: len(written) > 1)
+            await until(lambda: hub.subjects == 0)
     assert sum(written) < 500_000
 
 
