@@ -69,11 +69,6 @@ class _Added:
         else:
             self._keep(_cut(record))
 
-    @property
-    def before(self) -> int:
-        """How many were noted before these."""
-        return self.end - self.count
-
     def newest_first(self) -> list[SeenMessage]:
         if self._record is not None:
             self._messages, self._record = _cut(self._record), None
@@ -129,14 +124,14 @@ class NewestMessages:
 
     def readable(self, tail: int) -> int:
         """How many of those that were noted lie before the sequence `tail`."""
-        before = 0
-        for added in self._kept:
-            if added.first + added.count > tail:
-                unreadable = added.first + added.count - tail
-                # Of those that were left out, as many can be read as there are numbers before the tail.
-                return max(before, added.end - unreadable)
-            before = added.end
-        return self.count
+        count = self.count
+        for added in reversed(self._kept):
+            unreadable = added.first + added.count - tail
+            if unreadable <= 0:
+                # Of those that were left out behind it, as many can be read as there are numbers before the tail.
+                return max(added.end, count)
+            count = added.end - unreadable
+        return max(0, count)
 
     def between(self, told: int, tail: int) -> Iterator[SeenMessage]:
         """Newest first: those that were noted after the first `told`, and lie before the sequence `tail`. Some are
