@@ -32,12 +32,15 @@ from vibemq.auth.users import ANONYMOUS, Account
 from vibemq.errors import ConfigInvalid, InvalidOptions, InvalidQueueName
 from vibemq.model.access import Rule
 from vibemq.model.options import QueueOptions, check_queue_name, options_from_dict
+from vibemq.model.quantities import DURATION_MAX_MS, NUMBER_MAX
 
 PORT_MAX = 65_535
 Port = Annotated[int, Field(ge=0, le=PORT_MAX)]
 """0 = any free port; the chosen one is reported."""
-Positive = Annotated[int, Field(gt=0)]
-NotNegative = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(gt=0, le=NUMBER_MAX)]
+NotNegative = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
+PositiveMs = Annotated[int, Field(gt=0, le=DURATION_MAX_MS)]
+NotNegativeMs = Annotated[int, Field(ge=0, le=DURATION_MAX_MS)]
 
 
 def check_host(value: str) -> str:
@@ -57,7 +60,7 @@ def check_host(value: str) -> str:
 
 Host = Annotated[str, AfterValidator(check_host)]
 """An empty one, mostly a variable that is not set, would be every address of the machine."""
-FrameBytes = Annotated[int, Field(ge=1_048_576)]
+FrameBytes = Annotated[int, Field(ge=1_048_576, le=NUMBER_MAX)]
 MESSAGE_BYTES_LIMIT = 256 << 20
 
 
@@ -166,20 +169,20 @@ class Limits(_Part):
         """Of any message that comes in, with its id and headers."""
         return max(self.body_bytes_max, self.message_bytes_max + ROW_HEAD_BYTES_MAX)
 
-    message_timeout_ms: Annotated[Positive, NEW_CONNECTIONS] = 30_000
+    message_timeout_ms: Annotated[PositiveMs, NEW_CONNECTIONS] = 30_000
     """A peer that sends less than 64 KiB of a message above 1 MiB for so long is dropped."""
     message_memory_bytes: Annotated[Positive, RESTART] = 67_108_864
     """Memory of the broker for messages above 1 MiB: half of it for those that come, half for those that go."""
     handshake_bytes_max: Annotated[Positive, NEW_CONNECTIONS] = 65_536
-    handshake_timeout_ms: Annotated[Positive, RESTART] = 5_000
-    idle_timeout_ms: Annotated[Positive, NEW_CONNECTIONS] = 120_000
-    write_timeout_ms: Annotated[Positive, RELOAD] = 30_000
+    handshake_timeout_ms: Annotated[PositiveMs, RESTART] = 5_000
+    idle_timeout_ms: Annotated[PositiveMs, NEW_CONNECTIONS] = 120_000
+    write_timeout_ms: Annotated[PositiveMs, RELOAD] = 30_000
     """A peer that takes nothing for this long of what waits for it is dropped."""
     write_high_water_bytes: Annotated[Positive, NEW_CONNECTIONS] = 1_048_576
     """Bytes buffered for one socket before deliveries to it pause."""
     capacity_messages_default: Annotated[Positive, RELOAD] = 1_000
     """Unsettled messages of a consumer that names no prefetch."""
-    block_timeout_ms: Annotated[Positive, RELOAD] = 8_000
+    block_timeout_ms: Annotated[PositiveMs, RELOAD] = 8_000
     """How long a BlockPublisher queue lets a publisher wait; below the .NET client's 10 s."""
     memory_limit_bytes: Annotated[NotNegative, RELOAD] = 0
     """Resident memory that the watermarks of 80, 90 and 95 % refer to."""
@@ -317,9 +320,9 @@ class Http(_Part):
     """Serve the API to the network although everybody may do everything."""
     trusted_proxies: Annotated[tuple[str, ...], RELOAD] = ()
     """Addresses and networks whose X-Forwarded-For and X-Forwarded-Proto count."""
-    session_idle_ms: Annotated[Positive, RELOAD] = 1_800_000
+    session_idle_ms: Annotated[PositiveMs, RELOAD] = 1_800_000
     """A browser's session ends that is not used for so long."""
-    session_max_ms: Annotated[Positive, RELOAD] = 43_200_000
+    session_max_ms: Annotated[PositiveMs, RELOAD] = 43_200_000
     """A browser's session ends so long after its login."""
     requests_per_second: Annotated[NotNegative, RELOAD] = 50
     """Requests to the API from one user at one address; four seconds' worth may come at once. 0 = any number."""
@@ -373,7 +376,7 @@ class Settings(BaseModel):
     listeners: Annotated[tuple[Listener, ...], RESTART] = (Listener.of_defaults(),)
     protocols: Annotated[dict[str, dict[str, Any]], RESTART] = Field(default_factory=dict)
     """Options of all listeners of a protocol, by its name; what a listener says itself wins."""
-    weak_flush_ms: Annotated[Positive, RELOAD] = 2_000
+    weak_flush_ms: Annotated[PositiveMs, RELOAD] = 2_000
     """Longest time that weak data waits for its flush."""
     auto_create: Annotated[bool, RELOAD] = True
     """Publishing to or consuming from a missing queue creates it."""
@@ -395,7 +398,7 @@ class Settings(BaseModel):
     """Memory, and file in the data directory, for the figures of the last 48 hours. 0 = none are kept."""
     exports_bytes: Annotated[NotNegative, RESTART] = 8_589_934_592
     """Files of exported dead letters in the data directory, together. 0 = none are made."""
-    drain_timeout_ms: Annotated[NotNegative, RELOAD] = 30_000
+    drain_timeout_ms: Annotated[NotNegativeMs, RELOAD] = 30_000
     log: Log = Log.of_defaults()
 
     @field_validator("queue_defaults")

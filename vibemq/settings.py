@@ -22,9 +22,6 @@ SECRETS_DIR = Path("/run/secrets")
 KEY_DOTS_MAX = 1000
 """More than any setting's name has, and than any line of text before its first = is likely to have."""
 
-NUMBERS_ELSEWHERE = ("auth", "queue_defaults", "queues")
-"""Users, who may be many and have no numbers, and options of queues, which have bounds of their own."""
-
 NOT_SETTINGS = frozenset(
     {
         "VIBEMQ_CONFIG",
@@ -132,9 +129,6 @@ def _load(
         settings = Settings(**merged)
     except ValidationError as error:
         raise ConfigInvalid(_sentence(error, Settings, origins)) from None
-    for name in Settings.model_fields:
-        if name not in NUMBERS_ELSEWHERE:
-            _refuse_beyond(getattr(settings, name), (name,), origins)
     return Loaded(settings, origins, tuple(files))
 
 
@@ -209,7 +203,7 @@ def _check_plugin(
 
 
 def _refuse_beyond(value: Any, place: tuple[str | int, ...], origins: Mapping[str, str]) -> None:
-    """Raises ConfigInvalid for a number that no clock, system call or answer has room for."""
+    """Raises ConfigInvalid for a number of a plug-in that no clock, system call or answer has room for."""
     if isinstance(value, BaseModel):
         value = {name: getattr(value, name) for name in type(value).model_fields}
     if isinstance(value, Mapping):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from vibemq.auth.users import Accounts
 from vibemq.config import Settings
@@ -282,6 +283,12 @@ def test_a_number_that_stands_for_no_limit_is_refused_where_nothing_has_room_for
     with pytest.raises(ConfigInvalid) as refused:
         check_plugins(load(file, **places))
     assert str(refused.value).startswith(f"setting {place} (from {file}) is not valid: it must be at most {most}")
+
+
+def test_settings_of_a_program_have_the_same_bounds() -> None:
+    for beyond in ({"drain_timeout_ms": 36_500 * 86_400_000 + 1}, {"history_bytes": 1 << 63}):
+        with pytest.raises(ValidationError, match="less than or equal"):
+            Settings.model_validate(beyond)
 
 
 @pytest.mark.parametrize(
