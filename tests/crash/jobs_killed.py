@@ -121,7 +121,8 @@ async def killed(
         command = ["dlq", "replay", "--limit", str(limit), "--rate", str(rate)]
         looks_on = _command(broker, data_dir, command) if cli else None
         job = await (_first_job(broker) if cli else _admin(broker, "job.start", **wanted))
-        number, span = job["job"], limit // (kills + 1)
+        # In the first half: what is left takes seconds, also when this process stands still for a while.
+        number, span = job["job"], limit // (2 * (kills + 1))
         for kill in range(kills):
             now = await _until_done(broker, number, span * kill + rng.randrange(1, max(2, span)))
             told.at_work += now["state"] == "running"

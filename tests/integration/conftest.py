@@ -9,8 +9,9 @@ from tests.checkpointers import forked_checkpointers
 from tests.integration.http_api import ApiClient, everybody, serving
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def checkpointers() -> Iterator[None]:
+    # Not of the package: folders of tests are none, and it would last as long as the session.
     with forked_checkpointers():
         yield
 

@@ -12,6 +12,7 @@ from anyio.to_thread import run_sync
 import vibemq
 from tests.integration.cursor_peer import Peer, Refusal, rows_of
 from tests.integration.eventmesh_http import LOOPBACK, client, subscriber
+from tests.integration.test_permissions import EXPECTED, send
 from tests.interop.blazingmq.broker import ModelClient
 from tests.interop.eventmesh import DIALECTS, MeshWire
 from tests.interop.omq import ERROR, OmqWire
@@ -89,23 +90,53 @@ def native(port: int, queue: str, forged: bytes) -> set[str]:
     return through
 
 
+def turned_away(refusal: Refusal) -> bool:
+    """For the queue's name, or its owner."""
+    return refusal.code in ("NOT_AUTHORIZED", "INVALID_QUEUE") or "is not allowed" in str(refusal)
+
+
 def operations(port: int, queue: str) -> set[str]:
     """Which of them were let through, or were refused for another reason than the queue's name or ownership."""
     through = set()
     for verb in OPERATIONS_ON_QUEUES:
         peer = Peer(port)
-        arguments = {"queue": queue, "to": queue, "group": "g", "id": "m", "ids": [1], "options": {}}
-        for ask in (lambda: peer.admin(verb, queue=queue), lambda: peer.admin(verb, **arguments)):  # noqa: B023  # called at once
-            try:
-                ask()
-            except Refusal as refusal:
-                if refusal.code not in ("NOT_AUTHORIZED", "INVALID_QUEUE", "INVALID_PAYLOAD", "INVALID_MESSAGE"):
-                    through.add(f"{verb}: {refusal}")
-            except ConnectionError:
-                continue
+        try:
+            send(peer, verb, EXPECTED[verb], "root", lambda _: queue)
+        except Refusal as refusal:
+            if not turned_away(refusal):
+                through.add(f"{verb}: {refusal}")
+        except ConnectionError:
+            continue
+        else:
+            through.add(verb)
+        finally:
+            peer.close()
+    return through
+
+
+def as_a_target(port: int, source: str, queue: str) -> set[str]:
+    """Which operations put something into the queue."""
+    through = set()
+    for verb, arguments in {
+        "queue.move": {"queue": source},
+        "dlq.replay": {"queue": source},
+        "dlq.edit": {"queue": source, "dead_id": 1, "replay": True},
+        "job.start": {"kind": "replay", "filter": {"queue": source}},
+        "dead.redrive": {"ids": [1]},
+    }.items():
+        peer = Peer(port)
+        try:
+            if verb.startswith("dead."):
+                peer.ask(verb, source, to=queue, **arguments)
             else:
-                through.add(verb)
-        peer.close()
+                peer.admin(verb, to=queue, **arguments)
+        except Refusal as refusal:
+            if not turned_away(refusal):
+                through.add(f"{verb}: {refusal}")
+        else:
+            through.add(verb)
+        finally:
+            peer.close()
     return through
 
 
@@ -184,6 +215,7 @@ async def test_no_protocol_reaches_a_queue_of_the_brokers_own(tmp_path: Path) ->
             assert before[:2] == (0, 1)
             assert await attacked(broker, QUEUE, forged, thief.url(), mesh=True) == set()
             assert await run_sync(operations, port_of(broker, "native"), QUEUE) == set()
+            assert await run_sync(as_a_target, port_of(broker, "native"), OTHER, QUEUE) == set()
             assert broker.http_address is not None
             host, port = broker.http_address[:2]
             async with httpx.AsyncClient(trust_env=False, timeout=WAIT_S) as web:
@@ -205,6 +237,9 @@ async def test_no_protocol_reaches_a_queue_of_the_brokers_own(tmp_path: Path) ->
 async def test_the_same_words_reach_any_other_queue(tmp_path: Path) -> None:
     async with subscriber() as app, Broker(settings=settings(tmp_path)) as broker:
         through = await attacked(broker, OTHER, b"{}", app.url(), mesh=True)
+        reached = await run_sync(operations, port_of(broker, "native"), OTHER)
+        assert {each.partition(":")[0] for each in reached} == set(OPERATIONS_ON_QUEUES)
+        assert len(await run_sync(as_a_target, port_of(broker, "native"), OTHER, "their.target")) == 5
     assert through >= {"publish", "subscribe", "create", "publish many", "omq", "blazingmq", "posted"}
     assert through >= {101, 102, 104, 107, 206}
     assert through >= {f"{dialect} {name}" for dialect in DIALECTS for name in ("publish", "subscribe")}

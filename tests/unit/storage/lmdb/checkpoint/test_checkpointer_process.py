@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from vibemq.storage.lmdb.checkpoint import checkpointer_process
 from vibemq.storage.lmdb.checkpoint.checkpointer_process import CheckpointerLink
 
 
@@ -75,3 +76,7 @@ def test_one_whose_answers_nobody_would_hear_is_ended(
     assert link.ensure_running(), "there is a thread again"
     link.kill()
     link.stop()
+
+
+def test_tests_of_the_store_have_real_ones() -> None:
+    assert checkpointer_process.subprocess is subprocess
