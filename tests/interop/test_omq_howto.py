@@ -33,9 +33,9 @@ def the_block(language: str, words: str) -> Block:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OmqBroker]:
-    """With the queues and messages of the page. It closes a client that is silent for two seconds, as nc will be."""
+    """With the queues and messages of the page. It closes a client that is silent for eight seconds, as nc will be."""
     place = tmp_path_factory.mktemp("howto")
-    broker = OmqBroker(place, listener="ping_interval_ms = 1999\nack_timeout_ms = 2000")
+    broker = OmqBroker(place, listener="ping_interval_ms = 7999\nack_timeout_ms = 8000")
     folder = place / "reader"
     folder.mkdir()
     with running(broker), tempfile.TemporaryDirectory(prefix="vmq-") as short, quick_commands(Path(short)) as commands:
