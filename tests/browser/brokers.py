@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.integration.certificates import Signed
+from tests.ports import held_port
 
 SERVE = [sys.executable, "-m", "vibemq", "serve"]
 
@@ -37,7 +38,7 @@ class ServedBroker:
         self._environment = os.environ if environment is None else environment
         (room / "vibemq.toml").write_text(settings)
         self._log = (room / "log").open("wb")
-        ports = self._start({"http": 0, "native": 0})
+        ports = self._start({name: held_port(self) for name in ("http", "native")})
         self.origin = f"http://127.0.0.1:{ports['http']}"
         self.console = f"{self.origin}/console/"
         self.port = ports["native"]

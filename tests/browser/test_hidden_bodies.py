@@ -45,7 +45,7 @@ def test_what_is_hidden_is_not_said_to_be_empty_or_too_large(tmp_path: Path, ope
         assert page.get_by_role("button", name="Edit and replay…").count() == 0
         page.get_by_role("button", name="Replay this letter…").wait_for()
         look("dead-letters", "error text hidden")
-        assert page.get_by_role("row").nth(1).get_by_text("hidden", exact=True).is_visible()
+        page.get_by_role("row").nth(1).get_by_text("hidden", exact=True).wait_for()
         look("queue?queue=cards&tab=messages", "2")
         look("dead-letters?error=declined", "hide what is in messages from you")
         assert page.get_by_text("the permission that is named").count() == 0

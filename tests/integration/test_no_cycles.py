@@ -39,24 +39,13 @@ BROKERS = (
     "vibemq.operations",
     "vibemq.storage",
     "vibemq.web",
-    "vibemq.protocols.native.session",
-    "vibemq.protocols.native.state",
-    "vibemq.protocols.native.replies",
-    "vibemq.protocols.omq",
-    "vibemq.protocols.blazingmq.control",
-    "vibemq.protocols.blazingmq.deliveries",
-    "vibemq.protocols.blazingmq.delivery_index",
-    "vibemq.protocols.blazingmq.puts",
-    "vibemq.protocols.blazingmq.session",
-    "vibemq.protocols.blazingmq.state",
-    "vibemq.protocols.blazingmq.streams",
-    "vibemq.protocols.blazingmq.subscriptions",
+    "vibemq.protocols",
     "starlette",
     "uvicorn",
     "h11",
     "json",
 )
-"""Modules that no client in this process uses."""
+"""Modules that no client in this process uses, but for the codecs of the protocols."""
 HELLO = {"supported-extensions": "batch/1,settle/1"}
 
 
@@ -81,6 +70,10 @@ def module_of(thing: object) -> str:
     return thing.__module__ if isinstance(thing, types.FunctionType) else type(thing).__module__
 
 
+def is_a_brokers(module: str) -> bool:
+    return module.startswith(BROKERS) and ".codec" not in module
+
+
 @contextmanager
 def no_cycles() -> Iterator[None]:
     gc.collect()
@@ -89,7 +82,7 @@ def no_cycles() -> Iterator[None]:
     try:
         yield
         gc.collect()
-        brokers = (thing for thing in gc.garbage if module_of(thing).startswith(BROKERS))
+        brokers = (thing for thing in gc.garbage if is_a_brokers(module_of(thing)))
         found = Counter(getattr(thing, "__qualname__", type(thing).__qualname__) for thing in brokers)
     finally:
         gc.set_debug(0)

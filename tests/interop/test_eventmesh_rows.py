@@ -123,7 +123,7 @@ ROWS: dict[str, tuple[str, ...]] = {
 def test_each_row_has_tests_that_run(row: str) -> None:
     assert ROWS[row], "no test shows it"
     for test in ROWS[row]:
-        assert_runs(test)
+        assert_runs(test, long=True)
 
 
 def test_every_test_of_the_real_sdk_and_of_the_dialects_stands_in_a_row() -> None:

@@ -40,7 +40,7 @@ HTTP_ROWS: dict[str, Row] = {
         "integration/test_dead_letter_index.py::test_a_limited_user_sees_the_letters_of_the_queues_that_it_may_inspect",
         "integration/test_http_arguments.py::test_definitions_are_those_of_queues_that_may_be_inspected",
         JOB_RIGHTS + "test_a_job_is_shown_to_those_who_may_look_into_every_queue_that_it_names",
-        "browser/test_incident.py::test_somebody_with_rights_on_some_queues_sees_the_letters_of_these_alone",
+        "browser/test_incident.py::test_a_limited_user_sees_its_queues_and_no_button_that_would_be_refused",
     ),
     "H3": _row(
         "A job acts with the rights of its maker at every step; who has its name is not its maker.",
