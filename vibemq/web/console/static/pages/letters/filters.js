@@ -257,8 +257,7 @@ function intoView(element) {
 export function Summary({ sum, isPart }) {
   if (sum.count === 0) return null;
   return html`<p class="lead">
-    ${isPart ? "More than " : ""}${counted(sum.count, "dead letter")} in ${counted(sum.queues, "queue")}, of ${counted(sum.kinds, "kind of error", "kinds of errors")}${isPart ? " and others." : "."}
-    ${!isPart && html`The last died <${Ago} at=${sum.last_at} />.`}
+    ${isPart ? "More than " : ""}${counted(sum.count, "dead letter")} in ${counted(sum.queues, "queue")}, of ${counted(sum.kinds, "kind of error", "kinds of errors")}${isPart ? " and others." : "."}${!isPart && html` The last died <${Ago} at=${sum.last_at} />.`}
   </p>`;
 }
 
