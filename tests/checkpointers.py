@@ -1,6 +1,7 @@
 """Checkpointers of brokers within the process of a test: forked from one that has imported all that they use. An
 interpreter of its own for each takes longer to start than most of these tests. Tests of the store have real ones."""
 
+import contextlib
 import multiprocessing
 import os
 import subprocess
@@ -8,11 +9,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
 from tests.crash.forked_command import CONTEXT
 from vibemq.storage.lmdb.checkpoint import checkpointer, checkpointer_process
+
+_TESTS_PID = os.getpid()
+ROOT = Path(__file__).parents[1]
 
 
 class ForkedCheckpointer:
@@ -49,15 +54,30 @@ class ForkedCheckpointer:
         self._process.kill()
 
 
+def begin_to_fork() -> None:
+    """The process that forks has imported all when this returns: else the storage thread of some broker would wait for
+    it. The names of what it imports are those of the repository's root."""
+    with contextlib.chdir(ROOT):
+        first = CONTEXT.Process(target=int)
+        first.start()
+        first.join()
+
+
 @contextmanager
 def forked_checkpointers() -> Iterator[None]:
     real = checkpointer_process.subprocess
-    forked = SimpleNamespace(PIPE=real.PIPE, TimeoutExpired=real.TimeoutExpired, Popen=ForkedCheckpointer)
+    forked = SimpleNamespace(PIPE=real.PIPE, TimeoutExpired=real.TimeoutExpired, Popen=_begin)
     checkpointer_process.subprocess = forked  # type: ignore[assignment]
     try:
         yield
     finally:
         checkpointer_process.subprocess = real
+
+
+def _begin(command: Sequence[str], **options: Any) -> Any:
+    """What a test has forked has no part in the process that forks."""
+    begin = ForkedCheckpointer if os.getpid() == _TESTS_PID else subprocess.Popen
+    return begin(command, **options)
 
 
 def _become(

@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkpointers import forked_checkpointers
+from tests.checkpointers import begin_to_fork, forked_checkpointers
 from tests.integration.http_api import ApiClient, everybody, serving
 
 
+@pytest.fixture(scope="session")
+def forking() -> None:
+    begin_to_fork()
+
+
 @pytest.fixture(scope="module", autouse=True)
-def checkpointers() -> Iterator[None]:
+def checkpointers(forking: None) -> Iterator[None]:
     # Not of the package: folders of tests are none, and it would last as long as the session.
     with forked_checkpointers():
         yield

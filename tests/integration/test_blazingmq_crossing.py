@@ -90,7 +90,7 @@ def post(client: ModelClient, *messages: PutMessage) -> None:
 
 def is_empty(mq: vibemq.sync.Client, queue: str) -> bool:
     info = mq.queue_info(queue)
-    return info is not None and info.ready == info.in_flight == 0
+    return info is not None and info.ready == info.in_flight == info.delayed == 0
 
 
 def properties_of(push: PushMessage) -> tuple[list[tuple[str, PropertyType, object]], bytes]:

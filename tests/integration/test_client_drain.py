@@ -167,7 +167,7 @@ def test_a_worker_that_is_told_to_end(broker: BrokerProcess, tmp_path: Path, kin
         assert sorted(map(int, lines())) == list(range(3 * EACH))
         info = mq.queue_info(queue)
         assert info is not None
-        assert (info.ready, info.in_flight) == (0, 0)
+        assert (info.ready, info.in_flight, info.delayed) == (0, 0, 0)
 
 
 def test_vibemq_sub_ends_gracefully(broker: BrokerProcess, queue: str) -> None:

@@ -152,7 +152,7 @@ async def test_three_groups_each_get_all_though_one_is_slow_and_one_restarts(bro
     assert seen["slow"] == list(range(count))
     assert sorted(set(seen["restarted"])) == list(range(count))
     assert info is not None
-    assert info.ready == info.in_flight == 0
+    assert info.ready == info.in_flight == info.delayed == 0
 
 
 async def test_totals_do_not_fall_when_a_queue_is_deleted(broker: vibemq.Broker) -> None:

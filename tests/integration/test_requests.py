@@ -82,7 +82,7 @@ async def test_the_reply_is_what_the_consumer_said(mq: Client, queue: str) -> No
 
 async def is_empty(mq: Client, queue: str) -> bool:
     info = await mq.queue_info(queue)
-    return info is not None and info.ready == info.in_flight == 0
+    return info is not None and info.ready == info.in_flight == info.delayed == 0
 
 
 async def test_nobody_replies(mq: Client, queue: str) -> None:
