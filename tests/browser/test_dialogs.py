@@ -9,6 +9,7 @@ import pytest
 
 import vibemq.sync
 from tests.browser.brokers import ServedBroker
+from tests.browser.keys import go
 from tests.browser.test_incident import admin, enter
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -39,9 +40,7 @@ def test_from_the_filter_to_the_letter_and_back_without_a_mouse(full_broker: Ser
     page.keyboard.press("Escape")
     page.get_by_role("dialog").wait_for(state="detached")
     assert page.evaluate(FOCUSED) == "Edit and replay…"
-    page.keyboard.press("g")
-    page.keyboard.press("j")
-    page.get_by_role("heading", name="Jobs", level=1).wait_for()
+    go(page, "j", "Jobs")
 
 
 AT_ONCE = """(text) => {

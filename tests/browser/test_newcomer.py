@@ -13,6 +13,7 @@ import pytest
 
 import vibemq.sync
 from tests.browser.brokers import ServedBroker
+from tests.browser.keys import go
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -141,23 +142,11 @@ def test_a_purge_tells_the_number_and_is_refused_when_there_are_more_by_then(
 def test_a_queue_is_made_found_and_opened_without_a_mouse(own_broker: ServedBroker, opened: Opener) -> None:
     page = opened(own_broker.origin)
     press = page.keyboard.press
-
-    def go_to_queues() -> None:
-        heading = page.get_by_role("heading", name="Queues", exact=True)
-
-        def is_there() -> bool:
-            # The second key counts for a moment only: a slow machine presses both again.
-            press("g")
-            press("q")
-            return heading.is_visible()
-
-        wait_until(is_there)
-
     page.goto(own_broker.console)
     page.get_by_role("heading", name="Overview").wait_for()
     press("Tab")
     assert page.get_by_role("link", name="Skip to the content").evaluate("(link) => link === document.activeElement")
-    go_to_queues()
+    go(page, "q", "Queues")
     button = page.get_by_role("button", name="Create queue", exact=True)
     button.focus()
     press("Enter")
@@ -170,7 +159,7 @@ def test_a_queue_is_made_found_and_opened_without_a_mouse(own_broker: ServedBrok
     page.keyboard.type("keys")
     press("Enter")
     page.get_by_role("heading", name="keys").wait_for()
-    go_to_queues()
+    go(page, "q", "Queues")
     press("/")
     page.keyboard.type("key")
     page.wait_for_url("**name=key")
