@@ -19,7 +19,7 @@ import pytest
 from tests.crash.ledger import BrokerProcess
 from tests.integration.conditions import broker_on, run, running
 from tests.integration.fake_broker import FakeBroker
-from tests.waiting import exit_code_of
+from tests.waiting import exit_code_of, wait_until
 from vibemq.auth.passwords import PASSWORD_BYTES_MAX, verify_password
 from vibemq.cli import main
 from vibemq.cli.admin import main as admin_main
@@ -494,8 +494,10 @@ def test_a_closed_client_shows_the_reason(admin: Admin, name: str) -> None:
             while b"please upgrade" not in line:
                 line = client.stderr.readline()
                 assert line, "it ended without the reason"
-            while not theirs():
+            # The closed one is listed until its client has heard of it.
+            while not [each for each in theirs() if each["connection_id"] != mine["connection_id"]]:
                 assert client.poll() is None, client.stderr.read()
+            wait_until(lambda: len(theirs()) == 1)
             assert admin("connections", "close", "--user", name, "--yes")[1][0]["closed"] == 1
         finally:
             client.kill()
