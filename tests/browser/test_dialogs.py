@@ -11,6 +11,7 @@ import vibemq.sync
 from tests.browser.brokers import ServedBroker
 from tests.browser.keys import go
 from tests.browser.test_incident import admin, enter
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -27,6 +28,8 @@ def test_from_the_filter_to_the_letter_and_back_without_a_mouse(full_broker: Ser
     page.keyboard.type("has no licence")
     page.keyboard.press("Enter")
     page.get_by_text("12 letters fit").wait_for()
+    # The number and the letters are answers of their own.
+    wait_until(lambda: page.locator("tbody tr").count() == 12)
     page.keyboard.press("j")
     page.keyboard.press("j")
     second = page.evaluate(FOCUSED)

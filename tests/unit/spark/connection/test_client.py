@@ -38,8 +38,8 @@ def test_a_call_after_one_that_gave_up_is_as_patient(
         query.latest(start)
     # It comes back while the next call makes its first pause.
     # Not of the whole process: other threads sleep, too.
-    # No time passes: a slow machine has as much patience.
-    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: broker.start())
+    # It is much later than the first call, and no time passes: a slow machine has as much patience.
+    clock = SimpleNamespace(monotonic=lambda: 1e12, sleep=lambda seconds: broker.start())
     monkeypatch.setattr("vibemq.spark.connection.client.DIAL_LEAST_S", 60.0)
     monkeypatch.setattr("vibemq.spark.connection.client.time", clock)
     assert query.batch(start)[1] == [0, 1]
