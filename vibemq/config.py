@@ -8,6 +8,7 @@ Every setting says what makes a change of it count, as an annotation (`WhenChang
 settings in it that say nothing.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from ipaddress import ip_network
 from pathlib import Path
@@ -46,7 +47,7 @@ NotNegativeMs = Annotated[int, Field(ge=0, le=DURATION_MAX_MS)]
 def check_host(value: str) -> str:
     """Raises ValueError: what is wrong with it."""
     if not value:
-        raise ValueError("it is empty; name an address, 0.0.0.0 for all of them")
+        raise ValueError("it is empty; name an address, or leave it out for its default")
     try:
         value.encode("idna")
     except UnicodeError:
@@ -427,3 +428,20 @@ class Settings(BaseModel):
     def protocol_options(self, listener: Listener) -> dict[str, Any]:
         """The options of a listener's protocol, for its folder to check."""
         return {**self.protocols.get(listener.protocol, {}), **listener.settings}
+
+
+def number_beyond(value: Any, place: tuple[str | int, ...] = ()) -> tuple[tuple[str | int, ...], int] | None:
+    """Where in the settings of a plug-in, whose types may have no bounds, a number stands that no clock, system call or
+    answer has room for, and how large it may be."""
+    parts: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(value, BaseModel):
+        parts = ((name, getattr(value, name)) for name in type(value).model_fields)
+    elif isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        parts = enumerate(value)
+    elif isinstance(value, int):
+        most = DURATION_MAX_MS if place and str(place[-1]).endswith("_ms") else NUMBER_MAX
+        return (place, most) if value > most else None
+    found = (number_beyond(part, (*place, name)) for name, part in parts)
+    return next(filter(None, found), None)

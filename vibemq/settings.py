@@ -12,10 +12,9 @@ from typing import Any, cast, get_args
 from pydantic import BaseModel, ValidationError
 
 from vibemq import plugins
-from vibemq.config import Settings
+from vibemq.config import Settings, number_beyond
 from vibemq.errors import ConfigInvalid
 from vibemq.model.options import TEXT_OPTIONS
-from vibemq.model.quantities import DURATION_MAX_MS, NUMBER_MAX
 
 DEFAULT_FILE = Path("/etc/vibemq/vibemq.toml")
 SECRETS_DIR = Path("/run/secrets")
@@ -197,25 +196,11 @@ def _check_plugin(
         raise ConfigInvalid(f"{place_of(named, origins)} is not valid: {error}") from error
     above = (*place, "settings") if kind else place
     try:
-        _refuse_beyond(model(**options), above, origins)
+        made = model(**options)
     except ValidationError as error:
         raise ConfigInvalid(_sentence(error, model, origins, above=above)) from None
-
-
-def _refuse_beyond(value: Any, place: tuple[str | int, ...], origins: Mapping[str, str]) -> None:
-    """Raises ConfigInvalid for a number of a plug-in that no clock, system call or answer has room for."""
-    if isinstance(value, BaseModel):
-        value = {name: getattr(value, name) for name in type(value).model_fields}
-    if isinstance(value, Mapping):
-        for name, one in value.items():
-            _refuse_beyond(one, (*place, name), origins)
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        for number, one in enumerate(value):
-            _refuse_beyond(one, (*place, number), origins)
-    elif isinstance(value, int):
-        most = DURATION_MAX_MS if str(place[-1]).endswith("_ms") else NUMBER_MAX
-        if value > most:
-            raise ConfigInvalid(f"{place_of(place, origins)} is not valid: it must be at most {most}")
+    if (found := number_beyond(made)) is not None:
+        raise ConfigInvalid(f"{place_of((*above, *found[0]), origins)} is not valid: it must be at most {found[1]}")
 
 
 def _toml_layers(

@@ -150,6 +150,7 @@ def test_a_job_is_slowed_paused_and_cancelled_while_it_runs(full_broker: ServedB
     job = admin(full_broker, "job.start", kind="replay", filter={"queue": "invoices"}, rate=0.1)["job"]
     page = opened(full_broker.origin)
     enter(page, full_broker, f"job?id={job}")
+    page.get_by_text("0.1 per second").wait_for()
     rate = page.get_by_label("Letters per second, at most, as a number; empty: no limit")
     rate.fill("1")
     rate.press("Tab")
@@ -178,7 +179,7 @@ def test_a_rate_that_is_being_typed_is_not_taken_away_by_newer_figures(
         with page.expect_response(lambda response: response.url.endswith(f"/jobs/{job}")):
             pass
     admin(full_broker, "job.change", job=job, rate=1)
-    page.get_by_text("1 per second").wait_for()
+    page.get_by_text("1 per second", exact=True).wait_for()
     assert rate.input_value() == "2"
     rate.fill("many")
     rate.press("Tab")

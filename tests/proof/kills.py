@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -127,13 +128,11 @@ async def _load_until(broker: WarmBroker, account: Account, plan: Plan, end: flo
 def _kill_checkpointer(broker: int) -> None:
     """The broker's child, whatever it is doing; it is started again, and orders are given again."""
     # The system names the children of each thread, and any of them may have started it.
-    threads = Path(f"/proc/{broker}/task").glob("*/children")
-    for child in " ".join(children.read_text() for children in threads).split():
-        try:
-            if b"checkpointer" in Path(f"/proc/{child}/cmdline").read_bytes():
-                os.kill(int(child), signal.SIGKILL)
-        except (ProcessLookupError, FileNotFoundError):
-            continue
+    for children in Path(f"/proc/{broker}/task").glob("*/children"):
+        with suppress(ProcessLookupError, FileNotFoundError):
+            for child in children.read_text().split():
+                if b"checkpointer" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(int(child), signal.SIGKILL)
 
 
 def _after_a_kill(bench: Bench, life: Life) -> Iterator[str]:

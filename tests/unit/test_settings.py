@@ -53,7 +53,7 @@ def test_the_nearest_place_wins_and_is_remembered(places: dict[str, Any], tmp_pa
     ("variable", "place", "remedy"),
     [
         ("VIBEMQ_DATA_DIR", "data_dir", "name a directory, . for the current one"),
-        ("VIBEMQ_HTTP__HOST", "http.host", "name an address, 0.0.0.0 for all of them"),
+        ("VIBEMQ_HTTP__HOST", "http.host", "name an address, or leave it out for its default"),
     ],
 )
 def test_an_empty_directory_or_host_is_not_the_current_one_nor_every_address(

@@ -198,8 +198,14 @@ def _line(event: str, **fields: Any) -> bytes:
 
 def _say(lines: Sequence[bytes]) -> None:
     """In a thread: whoever reads them may stand still, and the broker serves all the same."""
-    descriptor = sys.stdout.fileno()
-    threading.Thread(target=_write, args=(descriptor, b"".join(lines)), name="vibemq-stdout", daemon=True).start()
+    said = b"".join(lines)
+    try:
+        descriptor = sys.stdout.fileno()
+    except OSError:
+        # A program's own, in memory.
+        sys.stdout.write(said.decode())
+        return
+    threading.Thread(target=_write, args=(descriptor, said), name="vibemq-stdout", daemon=True).start()
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from vibemq.config import number_beyond
 from vibemq.errors import ConfigInvalid
 
 
@@ -13,12 +14,15 @@ def plugin_settings(model: type[Any], values: Mapping[str, Any], what: str) -> A
     if _needs_no_check(model, values):
         return model.model_construct(**values)
     try:
-        return model(**values)
+        made = model(**values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(map(str, first["loc"]))
         known = ", ".join(sorted(model.model_fields))
         raise ConfigInvalid(f"{what}: {key}: {first['msg'].lower()}; known keys are {known}") from None
+    if (found := number_beyond(made)) is not None:
+        raise ConfigInvalid(f"{what}: {'.'.join(map(str, found[0]))}: it must be at most {found[1]}")
+    return made
 
 
 def _needs_no_check(model: type[BaseModel], values: Mapping[str, Any]) -> bool:

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
-const { capitalized, count, counted, digits, duration, emptyPage, exactJson, instant, parseDuration, rate, size } = await import(new URL("format.js", pure));
+const { capitalized, count, counted, digits, duration, emptyPage, exactJson, instant, parseDuration, rate, rateLimit, size } = await import(new URL("format.js", pure));
 const { adminLine, assigned, curlLine, path, query, quote, segment } = await import(new URL("commands.js", pure));
 const { laidOut, layout, tokens } = await import(new URL("body.js", pure));
 const { fromBase64, hexLines, isHidden, isStoredText, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
@@ -115,6 +115,7 @@ test("figures", () => {
   assert.deepEqual([0, 999, 1000, 1234567, -1234, null].map(count), ["0", "999", "1,000", "1,234,567", "\u22121,234", "–"]);
   assert.deepEqual([counted(1, "message"), counted(2000, "message")], ["1 message", "2,000 messages"]);
   assert.deepEqual([0, 0.04, 9.96, 1234.5].map(rate), ["0", "0.0", "10.0", "1,235"]);
+  assert.deepEqual([0.1, 0.25, 2, 1500].map(rateLimit), ["0.1", "0.25", "2", "1,500"]);
   assert.deepEqual([0, 1023, 1024, 1536, 1048576, 5e12].map(size), ["0 B", "1023 B", "1 KiB", "1.5 KiB", "1 MiB", "4.5 TiB"]);
   assert.deepEqual([0, 350, 5250, 60000, 93784, 7384000, 200000000, null].map(duration), ["0 ms", "350 ms", "5.2 s", "1 min", "1 min 33 s", "2 h 3 min", "2 d 7 h", "–"]);
   assert.deepEqual(["250", "250ms", "1.5s", "5m", "2h", "7d", "x", "-1"].map(parseDuration), [250, 250, 1500, 300000, 7200000, 604800000, null, null]);

@@ -57,6 +57,7 @@ def test_options_are_taken(values: dict[str, Any]) -> None:
         (Options, {"strict": "perhaps"}, "strict"),
         (Options, {"size": True, "strict": 2}, "strict"),
         (Options, {"other": True}, "other"),
+        (Options, {"size": 1 << 63}, "size: it must be at most 9223372036854775807"),
         (Needed, {}, "key"),
         (Needed, {"strict": True}, "key"),
         (Together, {"strict": True}, "not strict"),

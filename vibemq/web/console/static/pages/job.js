@@ -8,7 +8,7 @@ import { ask } from "../parts/dialog.js";
 import { start } from "../parts/frame.js";
 import { At, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
 import { path } from "../pure/commands.js";
-import { count, counted } from "../pure/format.js";
+import { count, counted, rateLimit } from "../pure/format.js";
 import { actionsOf, hasEnded, isCounted, isElsewhere, isInTrial, isTrialStuck, isUnread, levelOf, mayHaveLeft, restOf, sentence, settled, targetOf, toldOf, verbOf } from "../pure/jobs.js";
 import { filterOfBody } from "../pure/letters.js";
 import { FilterWords, JobBar, StatePill, lettersLink } from "./jobs/progress.js";
@@ -167,7 +167,7 @@ async function withoutTrial(job) {
   });
   const begun = await ask({
     title: "Go on without the trial?",
-    happens: html`<p>Job ${job.job} is cancelled, and a new one replays ${words} at once${job.rate ? `, at most ${count(job.rate)} per second` : ""}. If the consumers still fail, all of them die again${job.stop_after_dead_again ? "" : ", and no guard stops that"}.</p>`,
+    happens: html`<p>Job ${job.job} is cancelled, and a new one replays ${words} at once${job.rate ? `, at most ${rateLimit(job.rate)} per second` : ""}. If the consumers still fail, all of them die again${job.stop_after_dead_again ? "" : ", and no guard stops that"}.</p>`,
     reversible: "Letters that have gone cannot be taken back; the new job can be paused and cancelled.",
     button: `Replay ${words} without a trial`,
     typed: rest !== null && levelOf("replay", rest) === 2 ? rest : undefined,

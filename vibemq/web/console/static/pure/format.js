@@ -37,6 +37,11 @@ export function rate(value) {
   return count(Math.round(value));
 }
 
+/** A limit as it was given: 0.1, 2, 1,000. */
+export function rateLimit(value) {
+  return Number.isInteger(value) ? count(value) : String(value);
+}
+
 /** 1536 -> ["1.5", "KiB"]. */
 export function sizeParts(bytes) {
   if (bytes === null || bytes === undefined) return ["–", ""];

@@ -4,7 +4,7 @@ import { link, zone } from "../../parts/address.js";
 import { Outside } from "../../parts/text.js";
 import { sampleOf } from "../letters/kinds.js";
 import { addressObject } from "../letters/list.js";
-import { count, counted, duration, rate } from "../../pure/format.js";
+import { count, counted, duration, rate, rateLimit } from "../../pure/format.js";
 import { fraction, hasEnded, isCounted, leftMs, settled, stateOf, verbOf } from "../../pure/jobs.js";
 import { filterOfBody, partsOf } from "../../pure/letters.js";
 
@@ -25,7 +25,7 @@ export function JobBar({ job }) {
     </div>
     <progress aria-label=${label} max="1" value=${part ?? undefined}>${part === null ? "" : `${Math.floor(part * 100)} %`}</progress>
     <div class="words small muted">
-      <span>${!hasEnded(job) && `${rate(job.rate_now ?? 0)} letters per second now, ${job.rate ? `at most ${count(job.rate)}` : "no limit"}`}</span>
+      <span>${!hasEnded(job) && `${rate(job.rate_now ?? 0)} letters per second now, ${job.rate ? `at most ${rateLimit(job.rate)}` : "no limit"}`}</span>
       <span>${settled(job) > job.done && `${counted(settled(job) - job.done, "letter")} skipped or unreadable`}</span>
     </div>
   </div>`;

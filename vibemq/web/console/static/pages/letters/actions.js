@@ -9,7 +9,7 @@ import { Ago, Count, Name, Outside, Trouble, Waiting } from "../../parts/text.js
 import { Sample } from "./kinds.js";
 import { queryObject } from "./list.js";
 import { path } from "../../pure/commands.js";
-import { count, counted, duration, size } from "../../pure/format.js";
+import { count, counted, duration, rateLimit, size } from "../../pure/format.js";
 import { SLIDER_MAX, canaryFor, durationAt, fewFirst, levelOf, rateOfSlider, sliderOfRate, targetText, trialWithout } from "../../pure/jobs.js";
 import { bodyOfFilter, hasOptions, isEmpty, optionsOfFilter, previewSentences, reasonText } from "../../pure/letters.js";
 
@@ -131,7 +131,7 @@ export function RateSlider({ rate, onChange, label = "Letters per second, at mos
     if (text === "") move(null);
     else if (/^\d{1,9}$/.test(text) && Number(text) > 0) move(Number(text));
   };
-  const words = shown ? `${count(shown)} per second` : "as fast as the broker can";
+  const words = shown ? `${rateLimit(shown)} per second` : "as fast as the broker can";
   return html`<div class="field">
     <label for=${id}>${label}</label>
     <div class="rate-slider">
