@@ -110,7 +110,7 @@ class LetterGroups:
         self._keys: list[GroupKey] = []
         """Of the groups, ascending."""
         self._own: Counter[tuple[int, int]] = Counter()
-        """(queue_id, reason) -> groups beside the one of all others; 0 where there were some."""
+        """(queue_id, reason) -> groups beside the one of all others; 0 where that one is alone."""
 
     def add(self, entry: DeadEntry) -> None:
         if entry.facts.dead_id <= self._reached:
@@ -132,8 +132,12 @@ class LetterGroups:
         if not group.ids:
             del self._groups[key]
             del self._keys[bisect_left(self._keys, key)]
+            place = key[:2]
             if key.fingerprint != OTHER:
-                self._own[key[:2]] -= 1
+                self._own[place] -= 1
+            if not self._own[place] and key._replace(fingerprint=OTHER) not in self._groups:
+                # Queues are deleted and made anew, and each has a number of its own.
+                del self._own[place]
 
     def catch_up(self, letters: Mapping[int, DeadEntry], ids: Sequence[int], most: int) -> bool:
         """Place up to `most` letters that are not placed yet; return whether there are more.

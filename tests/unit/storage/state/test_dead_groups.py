@@ -10,7 +10,8 @@ from vibemq.model.dead.groups import DeadGroupPage, DeadGroupsWanted, GroupKey, 
 from vibemq.model.records import DeadFacts, Reason
 from vibemq.storage.kvstore import dead_letters
 from vibemq.storage.kvstore.dead_letters import StoredDead
-from vibemq.storage.state.dead_groups import STREAMS_MAX
+from vibemq.storage.state import dead_groups
+from vibemq.storage.state.dead_groups import STREAMS_MAX, LetterGroups
 from vibemq.storage.state.dead_letter_facts import DeadEntry, DeadTable
 from vibemq.testing.memory_kv import MemoryKV
 
@@ -105,3 +106,20 @@ def test_letters_of_one_fingerprint_are_found_in_however_many_queues(queues: int
     looked = list(table.groups.ids(choice, 0, queues + 1, newest_first=False))
     assert [dead_id for dead_id, fits in looked if fits] == list(range(1, queues + 1, 2))
     assert len(looked) == (queues // 2 if queues <= 2 * STREAMS_MAX else queues)
+
+
+def test_of_queues_that_have_no_letters_any_more_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that is made anew has a new number. Where the group of all others is alone, it stays until it is empty."""
+    monkeypatch.setattr(dead_groups, "GROUPS_MAX", 2)
+    groups = LetterGroups()
+    for queue_id in range(1, 100):
+        ids = [4 * queue_id + number for number in range(4)]
+        letters = {dead_id: entry(dead_id, queue_id, word(dead_id)) for dead_id in ids}
+        assert not groups.catch_up(letters, ids, 10)
+        assert len(list(groups.keys_from(None))) == 3
+        choice = LetterChoice(queue_ids=None, reason=Reason.REJECTED, fingerprint=None)
+        for gone in ids:
+            found = [dead_id for dead_id, chosen in groups.ids(choice, 0, 1 << 40, newest_first=False) if chosen]
+            assert found == [dead_id for dead_id in ids if dead_id >= gone]
+            groups.remove(gone)
+        assert len(groups._own) == 0
