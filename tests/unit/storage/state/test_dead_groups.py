@@ -109,7 +109,7 @@ def test_letters_of_one_fingerprint_are_found_in_however_many_queues(queues: int
 
 
 def test_of_queues_that_have_no_letters_any_more_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue that is made anew has a new number. Where the group of all others is alone, it stays until it is empty."""
+    """A queue that is made anew has a new number. The group of all others stays until it is empty."""
     monkeypatch.setattr(dead_groups, "GROUPS_MAX", 2)
     groups = LetterGroups()
     for queue_id in range(1, 100):
