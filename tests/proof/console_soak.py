@@ -1,14 +1,15 @@
 """Many people click about in consoles while messages flow: nothing grows, and nobody is told of an error of the broker.
 
-    python -m tests.proof.console_soak [--minutes 120] [--sessions 20] [--seed 1]
+    python -m tests.proof.console_soak [--minutes 120] [--sessions 20] [--seed 1] [--no-tab]
 
 Each session logs in as a browser does, opens pages (their requests and their streams), changes queues and jobs of its
-own, and logs out. When all have gone, the broker has as many open files, readers of its store and sessions as before;
-its memory has not grown since the first third of the time.
+own, and logs out; beside them a tab of Chromium stays open all the while. When all have gone, the broker has as many
+open files, readers of its store and sessions as before; neither its memory nor the tab's has grown since the first
+third of the time.
 """
 
 import argparse
-import statistics
+import math
 import sys
 import tomllib
 from collections import Counter
@@ -25,7 +26,10 @@ import lmdb
 
 import vibemq
 from bench.common.watched import WatchedBroker, watched_broker
+from tests.browser.conftest import CHROMIUM
 from tests.integration.access import EVERYBODY, PASSWORD
+from tests.proof.console_tab import TabSeen, browse_in_chromium
+from tests.proof.growth import judge_growth, thirds_of
 from tests.waiting import until
 from tests.watchdog import slowness
 from vibemq.client import Client
@@ -34,10 +38,14 @@ API = "/api/v1"
 LOAD = "load"
 SITE = {"Sec-Fetch-Site": "same-origin"}
 LOOK_S = 5.0
+TELL_S = 300.0
+PURGE_S = 60.0
+GOING_ON = {"queued", "running", "waiting"}
 GROWN_MIB_MAX = 24
 FILES_MAX = 4
 """More than before that may be open: logs and files of the store come and go."""
 HOLD_MS_MAX = 20.0
+"""Of one look in a thousand, which is less than one turn in a thousand may take."""
 REFUSALS = {404, 409, 410, 412, 429}
 """What somebody may be told who clicks on what another has just changed or deleted."""
 
@@ -78,8 +86,10 @@ class Soaked:
     events: int = 0
     messages: int = 0
     memory_mib: list[float] = field(default_factory=list)
-    longest_hold_ms: float = 0.0
+    holds_ms: list[float] = field(default_factory=list)
+    """The longest turn of the broker's loop between two looks."""
     complaints: list[str] = field(default_factory=list)
+    tab: TabSeen = field(default_factory=TabSeen)
 
 
 class SoakSession:
@@ -158,7 +168,16 @@ class SoakSession:
         if self._rng.random() < 0.5:
             await self._ask(http, "POST", f"{path}/purge", json={})
         if self._rng.random() < 0.5:
+            await self._purge_letters(http)
             await self._ask(http, "DELETE", path)
+
+    async def _purge_letters(self, http: httpx.AsyncClient) -> None:
+        """A queue's letters outlive it: without this the store would grow by those of each queue that is deleted."""
+        body = {"kind": "purge_dead", "filter": {"queue": self._queue}}
+        job = await self._ask(http, "POST", "/jobs", json=body)
+        while job is not None and job["state"] in GOING_ON:
+            await anyio.sleep(0.1)
+            job = await self._ask(http, "GET", f"/jobs/{job['job']}")
 
     async def _replay(self, http: httpx.AsyncClient) -> None:
         chosen = {"queue": self._queue}
@@ -174,7 +193,7 @@ class SoakSession:
 
 
 class Load:
-    """One message in a hundred is rejected; every hundredth letter of these stays."""
+    """One message in a thousand is rejected; somebody purges the letters once a minute."""
 
     def __init__(self, url: str, told: Soaked) -> None:
         self._url = url
@@ -185,6 +204,7 @@ class Load:
             await producer.create_queue(LOAD, dead_letter=True)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._publish, producer)
+                tasks.start_soon(self._purge_letters, producer)
                 async with consumer.subscribe(LOAD, prefetch=500) as messages:
                     async for message in messages:
                         self._told.messages += 1
@@ -198,11 +218,20 @@ class Load:
             await producer.publish_many(LOAD, [b"x" * 200] * 100)
             await anyio.sleep(0.05)
 
+    async def _purge_letters(self, operator: Client) -> None:
+        while True:
+            await anyio.sleep(PURGE_S)
+            await operator.admin("job.start", kind="purge_dead", filter={"queue": LOAD})
+
 
 async def soak(
-    broker: WatchedBroker, folder: Path, *, seed: int, sessions: int, clicks: int, seconds: float = 0.0
+    broker: WatchedBroker, folder: Path, *, seed: int, sessions: int, clicks: int, tab: bool, seconds: float = 0.0
 ) -> Soaked:
-    """Each session visits once, and again until the seconds are over."""
+    """Each session visits once, and again until the seconds are over.
+
+    Args:
+        tab: one of Chromium, too.
+    """
     told = Soaked()
     async with anyio.create_task_group() as working:
         working.start_soon(Load(broker.url.replace("://", f"://root:{PASSWORD}@"), told).run)
@@ -211,7 +240,7 @@ async def soak(
         await SoakSession(broker.http_port, sessions, seed, told).visit(clicks)
         before = _open_things(broker, folder)
         broker.longest_hold_ms()
-        slow, ends = slowness(), monotonic() + seconds
+        ends = monotonic() + seconds
 
         async def browse(number: int) -> None:
             session = SoakSession(broker.http_port, number, seed, told)
@@ -219,42 +248,47 @@ async def soak(
             while monotonic() < ends:
                 await session.visit(clicks)
 
+        def tab_goes_on(clicked: int) -> bool:
+            return clicked < clicks or monotonic() < ends
+
         async with anyio.create_task_group() as watching:
             watching.start_soon(_look, broker, told)
             async with anyio.create_task_group() as browsing:
                 for number in range(sessions):
                     browsing.start_soon(browse, number)
+                if tab:
+                    browsing.start_soon(browse_in_chromium, broker.http_port, seed, tab_goes_on, told.tab)
             watching.cancel_scope.cancel()
-        told.longest_hold_ms = max(told.longest_hold_ms, broker.longest_hold_ms()) / min(slow, slowness())
         told.complaints += await _left_open(broker, folder, before)
         working.cancel_scope.cancel()
+    told.complaints += told.tab.complaints
     if seconds:
-        told.complaints += judge_memory(told.memory_mib)
-        if told.longest_hold_ms > HOLD_MS_MAX:
-            told.complaints.append(f"the loop was held for {told.longest_hold_ms:.1f} ms")
+        told.complaints += told.tab.judge_heap()
+        told.complaints += judge_growth("memory", told.memory_mib, GROWN_MIB_MAX)
+        if (hold_ms := share_of(told.holds_ms, 0.999)) > HOLD_MS_MAX:
+            told.complaints.append(f"the loop was held for {hold_ms:.1f} ms")
     return told
 
 
 async def _look(broker: WatchedBroker, told: Soaked) -> None:
+    began = tell_at = monotonic()
     while True:
         told.memory_mib.append(broker.memory_mib("RssAnon"))
+        if monotonic() >= tell_at:
+            tell_at += TELL_S
+            print(_line(told, monotonic() - began), flush=True)
+        slow = slowness()
         await anyio.sleep(LOOK_S)
-        told.longest_hold_ms = max(told.longest_hold_ms, broker.longest_hold_ms())
+        told.holds_ms.append(broker.longest_hold_ms() / min(slow, slowness()))
 
 
-def thirds_of(samples: list[float]) -> list[float]:
-    """The median of each third; none of a run that was too short."""
-    third = len(samples) // 3
-    parts = (samples[:third], samples[third : 2 * third], samples[2 * third :]) if third else ()
-    return [statistics.median(part) for part in parts]
-
-
-def judge_memory(samples: list[float]) -> list[str]:
-    """Whether the last third is above the second: in the first the broker fills what it keeps."""
-    if not (thirds := thirds_of(samples)):
-        return []
-    _, middle, last = thirds
-    return [f"memory has grown from {middle:.0f} to {last:.0f} MiB"] if last > middle + GROWN_MIB_MAX else []
+def _line(told: Soaked, seconds: float) -> str:
+    """How it goes, for who watches a long run."""
+    heap = f", heap of the tab {told.tab.heap_mib[-1]:.1f} MiB" if told.tab.heap_mib else ""
+    return (
+        f"{seconds / 60:.0f} min: clicks {told.clicks.total():,} and {told.tab.clicks:,}, messages {told.messages:,}, "
+        f"memory {told.memory_mib[-1]:.1f} MiB{heap}, complaints {len(told.complaints) + len(told.tab.complaints)}"
+    )
 
 
 def _open_things(broker: WatchedBroker, folder: Path) -> dict[str, int]:
@@ -278,11 +312,12 @@ async def _left_open(broker: WatchedBroker, folder: Path, before: dict[str, int]
     return []
 
 
-def soaked(folder: Path, *, seed: int, sessions: int, clicks: int, seconds: float = 0.0) -> Soaked:
+def soaked(folder: Path, *, seed: int, sessions: int, clicks: int, tab: bool, seconds: float = 0.0) -> Soaked:
     http = {"port": 0, "requests_per_second": 0, "streams_max": 2 * sessions}
     auth = tomllib.loads(EVERYBODY)["auth"]
     with watched_broker(folder=folder, http=http, auth=auth) as broker:
-        return anyio.run(lambda: soak(broker, folder, seed=seed, sessions=sessions, clicks=clicks, seconds=seconds))
+        more = {"seed": seed, "sessions": sessions, "clicks": clicks, "tab": tab, "seconds": seconds}
+        return anyio.run(lambda: soak(broker, folder, **more))
 
 
 def main() -> int:
@@ -290,15 +325,37 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--sessions", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-tab", action="store_true", help="without a tab of Chromium")
     given = parser.parse_args()
+    if CHROMIUM is None and not given.no_tab:
+        parser.error("there is no Chromium on the path (Debian: apt-get install chromium); --no-tab goes without")
     with TemporaryDirectory(prefix="vibemq-soak-") as folder:
-        told = soaked(Path(folder), seed=given.seed, sessions=given.sessions, clicks=50, seconds=60 * given.minutes)
-    memory = f"{', '.join(f'{third:.0f}' for third in thirds_of(told.memory_mib))} MiB in the thirds"
+        told = soaked(
+            Path(folder),
+            seed=given.seed,
+            sessions=given.sessions,
+            clicks=50,
+            tab=not given.no_tab,
+            seconds=60 * given.minutes,
+        )
     print(f"clicks {dict(told.clicks)}, answers {dict(sorted(told.answers.items()))}, events {told.events:,}")
-    print(f"messages {told.messages:,}, memory {memory}, longest hold {told.longest_hold_ms:.1f} ms, seed {given.seed}")
+    print(f"messages {told.messages:,}, memory {_thirds(told.memory_mib)}, seed {given.seed}")
+    if told.holds_ms:
+        found = [share_of(told.holds_ms, share) for share in (0.5, 0.99, 0.999, 1.0)]
+        print(f"longest hold between two looks: {', '.join(f'{hold:.1f}' for hold in found)} ms (p50, p99, p99.9, max)")
+    print(f"a tab of Chromium: {told.tab.clicks:,} clicks, heap {_thirds(told.tab.heap_mib)}")
     for complaint in told.complaints[:50]:
         print(f"  {complaint}")
     return 1 if told.complaints else 0
+
+
+def share_of(samples: list[float], share: float) -> float:
+    """The least sample that so many of them, as a share, do not exceed."""
+    return sorted(samples)[max(0, math.ceil(share * len(samples)) - 1)]
+
+
+def _thirds(samples: list[float]) -> str:
+    return f"{', '.join(f'{third:.1f}' for third in thirds_of(samples))} MiB in the thirds"
 
 
 if __name__ == "__main__":
