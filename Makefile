@@ -91,7 +91,7 @@ jobs-proof: install ## 100,000 dead letters replayed, and exported, by a job, wi
 crash: install ## ten minutes of the proof that nothing confirmed is lost; prints a table; ARGS="--minutes 20 --seed 7"
 	$(BIN)/python -m tests.proof crash $(ARGS)
 
-console-soak: install ## 20 people and a tab of Chromium click about in consoles for MINUTES (120) while messages flow: nothing grows, no errors
+console-soak: install ## 20 browsers, one of them Chromium, are clicked about in for MINUTES (120) while messages flow: nothing grows, no errors
 	$(BIN)/python -m tests.proof.console_soak --minutes $(MINUTES) $(ARGS)
 
 fuzz-api: install ## schemathesis asks the HTTP API for ten minutes what its description allows and what it does not

@@ -13,14 +13,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
-from tests.crash.forked_command import CONTEXT
+from tests.crash.forked_command import CONTEXT, ForkedProcess
 from vibemq.storage.lmdb.checkpoint import checkpointer, checkpointer_process
 
 _TESTS_PID = os.getpid()
 ROOT = Path(__file__).parents[1]
 
 
-class ForkedCheckpointer:
+class ForkedCheckpointer(ForkedProcess):
     """What a `CheckpointerLink` uses of the real one."""
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], **options: Any) -> None:
@@ -28,27 +28,12 @@ class ForkedCheckpointer:
         orders, stdin = CONTEXT.Pipe(duplex=False)
         stdout, answers = CONTEXT.Pipe(duplex=False)
         with orders, stdin, stdout, answers:
-            self._process = CONTEXT.Process(target=_become, args=(arguments, dict(env), os.getcwd(), orders, answers))
-            self._process.start()
+            given = (arguments, dict(env), os.getcwd(), orders, answers)
+            super().__init__("checkpointer", _become, given, daemon=False)
             self.stdin: IO[str] = open(os.dup(stdin.fileno()), "w", encoding="utf-8")  # noqa: SIM115
             self.stdout: IO[str] = open(os.dup(stdout.fileno()), encoding="utf-8")  # noqa: SIM115
         # It ends with its input. Else the end of this process would wait for it with the input open.
         multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
-
-    def poll(self) -> int | None:
-        return self._process.exitcode
-
-    def wait(self, timeout: float | None = None) -> int:
-        self._process.join(timeout)
-        code = self.poll()
-        if code is None:
-            raise subprocess.TimeoutExpired("checkpointer", timeout or 0)
-        return code
 
     def kill(self) -> None:
         self._process.kill()

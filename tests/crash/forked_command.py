@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Protocol
@@ -28,21 +28,13 @@ class Child(Protocol):
     def send_signal(self, sig: int) -> None: ...
 
 
-class ForkedCommand:
-    """One run of a command. It has the environment and the directory of whoever starts it, and reads no input."""
+class ForkedProcess:
+    """Is a `Child` but for its output."""
 
-    def __init__(self, words: Sequence[str], log: Path) -> None:
-        """`words` of the command line, with the program. `log`: to which its standard error is appended."""
-        self._words = words
-        log.touch()
-        reader, writer = CONTEXT.Pipe(duplex=False)
-        with reader, writer:
-            # Should this process end first, its brokers end too.
-            self._process = CONTEXT.Process(
-                target=_become, args=(tuple(words), dict(os.environ), os.getcwd(), writer, str(log)), daemon=True
-            )
-            self._process.start()
-            self.stdout: IO[str] | None = open(os.dup(reader.fileno()), encoding="utf-8")  # noqa: SIM115
+    def __init__(self, what: str, target: Callable[..., None], arguments: tuple[object, ...], *, daemon: bool) -> None:
+        """`what`: for errors. `daemon`: it ends when this process ends."""
+        self._process = CONTEXT.Process(target=target, args=arguments, name=what, daemon=daemon)
+        self._process.start()
 
     @property
     def pid(self) -> int:
@@ -57,12 +49,26 @@ class ForkedCommand:
         self._process.join(timeout)
         code = self.poll()
         if code is None:
-            raise subprocess.TimeoutExpired(self._words, timeout or 0)
+            raise subprocess.TimeoutExpired(self._process.name, timeout or 0)
         return code
 
     def send_signal(self, sig: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, sig)
+
+
+class ForkedCommand(ForkedProcess):
+    """One run of a command. It has the environment and the directory of whoever starts it, and reads no input."""
+
+    def __init__(self, words: Sequence[str], log: Path) -> None:
+        """`words` of the command line, with the program. `log`: to which its standard error is appended."""
+        log.touch()
+        reader, writer = CONTEXT.Pipe(duplex=False)
+        with reader, writer:
+            # Should this process end first, its brokers end too.
+            arguments = (tuple(words), dict(os.environ), os.getcwd(), writer, str(log))
+            super().__init__(" ".join(words), _become, arguments, daemon=True)
+            self.stdout: IO[str] | None = open(os.dup(reader.fileno()), encoding="utf-8")  # noqa: SIM115
 
 
 def _become(words: tuple[str, ...], environment: dict[str, str], folder: str, output: Connection, log: str) -> None:

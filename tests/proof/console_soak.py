@@ -1,6 +1,6 @@
 """Many people click about in consoles while messages flow: nothing grows, and nobody is told of an error of the broker.
 
-    python -m tests.proof.console_soak [--minutes 120] [--sessions 20] [--seed 1] [--no-tab]
+    python -m tests.proof.console_soak [--minutes 120] [--browsers 20] [--seed 1] [--no-tab]
 
 Each session logs in as a browser does, opens pages (their requests and their streams), changes queues and jobs of its
 own, and logs out; beside them a tab of Chromium stays open all the while. When all have gone, the broker has as many
@@ -323,7 +323,7 @@ def soaked(folder: Path, *, seed: int, sessions: int, clicks: int, tab: bool, se
 def main() -> int:
     parser = argparse.ArgumentParser(prog="console-soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=120)
-    parser.add_argument("--sessions", type=int, default=20)
+    parser.add_argument("--browsers", type=int, default=20, help="one of them is a tab of Chromium")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-tab", action="store_true", help="without a tab of Chromium")
     given = parser.parse_args()
@@ -333,7 +333,8 @@ def main() -> int:
         told = soaked(
             Path(folder),
             seed=given.seed,
-            sessions=given.sessions,
+            # Of more than 20 sessions of a user one ends.
+            sessions=given.browsers - (not given.no_tab),
             clicks=50,
             tab=not given.no_tab,
             seconds=60 * given.minutes,

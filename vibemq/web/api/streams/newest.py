@@ -46,26 +46,25 @@ class SeenMessage(NamedTuple):
 
 class _Added:
     """What was published at once: messages [first, first + count), the last of which is number `end` of all that were
-    noted."""
+    noted: there were `before` of them."""
 
     __slots__ = ("_messages", "_record", "count", "end", "first", "instant", "size")
 
-    def __init__(self, record: MessagesAdded | StageMoved, end: int) -> None:
+    def __init__(self, record: MessagesAdded | StageMoved, before: int) -> None:
         self.first = record.first_sequence
-        self.end = end
+        self.count = record.count if isinstance(record, StageMoved) else record.rows.count
+        self.end = before + self.count
         self.instant = record.published_at // INSTANT_MS
+        self.size = _MESSAGE_BYTES
         self._record: MessagesAdded | None = None
         self._messages: list[SeenMessage] = []
-        self.size = _MESSAGE_BYTES
         if isinstance(record, StageMoved):
             # Its rows are not at hand.
-            self.count = record.count
             return
-        rows = record.rows
-        self.count = rows.count
-        if len(rows.data) <= SMALL_BYTES:
+        size = len(record.rows.data)
+        if size <= SMALL_BYTES:
             self._record = record
-            self.size += min(rows.count, OF_RECORD) * _MESSAGE_BYTES + len(rows.data)
+            self.size += min(self.count, OF_RECORD) * _MESSAGE_BYTES + size
         else:
             self._keep(_cut(record))
 
@@ -97,8 +96,8 @@ class NewestMessages:
 
     def note(self, record: MessagesAdded | StageMoved) -> None:
         """Called for every record of the queue: costs the same however many messages and tails there are."""
-        self.count += record.count if isinstance(record, StageMoved) else record.rows.count
         added = _Added(record, self.count)
+        self.count = added.end
         self._kept.append(added)
         self._bytes += added.size
         if self._bytes > KEPT_BYTES:
@@ -145,36 +144,43 @@ class NewestMessages:
             yield from (message for message in added.newest_first() if after <= message.sequence < tail)
 
 
+class _TailedQueue:
+    __slots__ = ("end_tap", "newest", "tails")
+
+    def __init__(self, queue_id: int, tap: Tap) -> None:
+        self.newest = NewestMessages()
+        self.tails = 0
+        self.end_tap = tap(queue_id, self._seen)
+
+    def _seen(self, record: MessagesAdded | StageMoved) -> None:
+        try:
+            self.newest.note(record)
+        except Exception:
+            self.newest.broken = True
+            raise
+
+
 class TailedQueues:
     """Which queues have tails."""
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap
-        self._by_queue: dict[int, tuple[NewestMessages, Callable[[], None]]] = {}
-        self._tails: dict[int, int] = {}
+        self._by_queue: dict[int, _TailedQueue] = {}
 
     def enter(self, queue_id: int) -> NewestMessages:
-        if queue_id not in self._by_queue:
-            newest = NewestMessages()
-
-            def seen(record: MessagesAdded | StageMoved) -> None:
-                try:
-                    newest.note(record)
-                except Exception:
-                    newest.broken = True
-                    raise
-
-            self._by_queue[queue_id] = newest, self._tap(queue_id, seen)
-        self._tails[queue_id] = self._tails.get(queue_id, 0) + 1
-        return self._by_queue[queue_id][0]
+        queue = self._by_queue.get(queue_id)
+        if queue is None:
+            queue = self._by_queue[queue_id] = _TailedQueue(queue_id, self._tap)
+        queue.tails += 1
+        return queue.newest
 
     def leave(self, queue_id: int) -> None:
         """Once for each time that it was entered."""
-        self._tails[queue_id] -= 1
-        if not self._tails[queue_id]:
-            del self._tails[queue_id]
-            _, end_tap = self._by_queue.pop(queue_id)
-            end_tap()
+        queue = self._by_queue[queue_id]
+        queue.tails -= 1
+        if not queue.tails:
+            del self._by_queue[queue_id]
+            queue.end_tap()
 
 
 def _cut(record: MessagesAdded) -> list[SeenMessage]:
