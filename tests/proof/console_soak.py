@@ -1,10 +1,10 @@
 """Many people click about in consoles while messages flow: nothing grows, and nobody is told of an error of the broker.
 
-    python -m tests.proof.console_soak [--minutes 120] [--browsers 20] [--seed 1] [--no-tab]
+    python -m tests.proof.console_soak [--minutes 120] [--browsers 20] [--seed 1] [--no-chromium]
 
 Each session logs in as a browser does, opens pages (their requests and their streams), changes queues and jobs of its
-own, and logs out; beside them a tab of Chromium stays open all the while. When all have gone, the broker has as many
-open files, readers of its store and sessions as before; neither its memory nor the tab's has grown since the first
+own, and logs out; one of them is Chromium, which stays open all the while. When all have gone, the broker has as many
+open files, readers of its store and sessions as before; neither its memory nor that of a tab has grown since the first
 third of the time.
 """
 
@@ -28,7 +28,7 @@ import vibemq
 from bench.common.watched import WatchedBroker, watched_broker
 from tests.browser.conftest import CHROMIUM
 from tests.integration.access import EVERYBODY, PASSWORD
-from tests.proof.console_tab import TabSeen, browse_in_chromium
+from tests.proof.console_tab import TabsSeen, browse_in_chromium
 from tests.proof.growth import judge_growth, thirds_of
 from tests.waiting import until
 from tests.watchdog import slowness
@@ -89,7 +89,7 @@ class Soaked:
     holds_ms: list[float] = field(default_factory=list)
     """The longest turn of the broker's loop between two looks."""
     complaints: list[str] = field(default_factory=list)
-    tab: TabSeen = field(default_factory=TabSeen)
+    tabs: TabsSeen = field(default_factory=TabsSeen)
 
 
 class SoakSession:
@@ -121,7 +121,11 @@ class SoakSession:
 
     async def _ask(self, http: httpx.AsyncClient, method: str, path: str, **more: Any) -> Any:
         """The JSON of the answer; None when it was refused."""
-        answer = await http.request(method, API + path, **more)
+        try:
+            answer = await http.request(method, API + path, **more)
+        except httpx.HTTPError as error:
+            self._told.complaints.append(f"{method} {path}: {error!r}")
+            return None
         self._told.answers[answer.status_code] += 1
         if answer.is_success:
             return answer.json() if answer.content else None
@@ -140,6 +144,12 @@ class SoakSession:
 
     async def _read(self, http: httpx.AsyncClient, path: str) -> None:
         """Some events, and then the tab is closed."""
+        try:
+            await self._read_some(http, path)
+        except httpx.HTTPError as error:
+            self._told.complaints.append(f"GET {path}: {error!r}")
+
+    async def _read_some(self, http: httpx.AsyncClient, path: str) -> None:
         async with http.stream("GET", API + path) as response:
             self._told.answers[response.status_code] += 1
             if response.status_code != 200:
@@ -225,12 +235,12 @@ class Load:
 
 
 async def soak(
-    broker: WatchedBroker, folder: Path, *, seed: int, sessions: int, clicks: int, tab: bool, seconds: float = 0.0
+    broker: WatchedBroker, folder: Path, *, seed: int, sessions: int, clicks: int, chromium: bool, seconds: float = 0.0
 ) -> Soaked:
     """Each session visits once, and again until the seconds are over.
 
     Args:
-        tab: one of Chromium, too.
+        chromium: it is one of those who click.
     """
     told = Soaked()
     async with anyio.create_task_group() as working:
@@ -248,7 +258,7 @@ async def soak(
             while monotonic() < ends:
                 await session.visit(clicks)
 
-        def tab_goes_on(clicked: int) -> bool:
+        def goes_on(clicked: int) -> bool:
             return clicked < clicks or monotonic() < ends
 
         async with anyio.create_task_group() as watching:
@@ -256,14 +266,14 @@ async def soak(
             async with anyio.create_task_group() as browsing:
                 for number in range(sessions):
                     browsing.start_soon(browse, number)
-                if tab:
-                    browsing.start_soon(browse_in_chromium, broker.http_port, seed, tab_goes_on, told.tab)
+                if chromium:
+                    browsing.start_soon(browse_in_chromium, broker.http_port, seed, goes_on, told.tabs)
             watching.cancel_scope.cancel()
         told.complaints += await _left_open(broker, folder, before)
         working.cancel_scope.cancel()
-    told.complaints += told.tab.complaints
+    told.complaints += told.tabs.complaints
     if seconds:
-        told.complaints += told.tab.judge_heap()
+        told.complaints += told.tabs.judge_heap()
         told.complaints += judge_growth("memory", told.memory_mib, GROWN_MIB_MAX)
         if (hold_ms := share_of(told.holds_ms, 0.999)) > HOLD_MS_MAX:
             told.complaints.append(f"the loop was held for {hold_ms:.1f} ms")
@@ -284,10 +294,10 @@ async def _look(broker: WatchedBroker, told: Soaked) -> None:
 
 def _line(told: Soaked, seconds: float) -> str:
     """How it goes, for who watches a long run."""
-    heap = f", heap of the tab {told.tab.heap_mib[-1]:.1f} MiB" if told.tab.heap_mib else ""
+    heap = f", heap of a tab {told.tabs.heap_mib[-1]:.1f} MiB" if told.tabs.heap_mib else ""
     return (
-        f"{seconds / 60:.0f} min: clicks {told.clicks.total():,} and {told.tab.clicks:,}, messages {told.messages:,}, "
-        f"memory {told.memory_mib[-1]:.1f} MiB{heap}, complaints {len(told.complaints) + len(told.tab.complaints)}"
+        f"{seconds / 60:.0f} min: clicks {told.clicks.total():,} and {told.tabs.clicks:,}, messages {told.messages:,}, "
+        f"memory {told.memory_mib[-1]:.1f} MiB{heap}, complaints {len(told.complaints) + len(told.tabs.complaints)}"
     )
 
 
@@ -312,31 +322,31 @@ async def _left_open(broker: WatchedBroker, folder: Path, before: dict[str, int]
     return []
 
 
-def soaked(folder: Path, *, seed: int, sessions: int, clicks: int, tab: bool, seconds: float = 0.0) -> Soaked:
+def soaked(folder: Path, *, seed: int, sessions: int, clicks: int, chromium: bool, seconds: float = 0.0) -> Soaked:
     http = {"port": 0, "requests_per_second": 0, "streams_max": 2 * sessions}
     auth = tomllib.loads(EVERYBODY)["auth"]
     with watched_broker(folder=folder, http=http, auth=auth) as broker:
-        more = {"seed": seed, "sessions": sessions, "clicks": clicks, "tab": tab, "seconds": seconds}
+        more = {"seed": seed, "sessions": sessions, "clicks": clicks, "chromium": chromium, "seconds": seconds}
         return anyio.run(lambda: soak(broker, folder, **more))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="console-soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=120)
-    parser.add_argument("--browsers", type=int, default=20, help="one of them is a tab of Chromium")
+    parser.add_argument("--browsers", type=int, default=20, help="one of them is Chromium")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--no-tab", action="store_true", help="without a tab of Chromium")
+    parser.add_argument("--no-chromium", action="store_true", help="without Chromium")
     given = parser.parse_args()
-    if CHROMIUM is None and not given.no_tab:
-        parser.error("there is no Chromium on the path (Debian: apt-get install chromium); --no-tab goes without")
+    if CHROMIUM is None and not given.no_chromium:
+        parser.error("there is no Chromium on the path (Debian: apt-get install chromium); --no-chromium goes without")
     with TemporaryDirectory(prefix="vibemq-soak-") as folder:
         told = soaked(
             Path(folder),
             seed=given.seed,
             # Of more than 20 sessions of a user one ends.
-            sessions=given.browsers - (not given.no_tab),
+            sessions=given.browsers - (not given.no_chromium),
             clicks=50,
-            tab=not given.no_tab,
+            chromium=not given.no_chromium,
             seconds=60 * given.minutes,
         )
     print(f"clicks {dict(told.clicks)}, answers {dict(sorted(told.answers.items()))}, events {told.events:,}")
@@ -344,7 +354,7 @@ def main() -> int:
     if told.holds_ms:
         found = [share_of(told.holds_ms, share) for share in (0.5, 0.99, 0.999, 1.0)]
         print(f"longest hold between two looks: {', '.join(f'{hold:.1f}' for hold in found)} ms (p50, p99, p99.9, max)")
-    print(f"a tab of Chromium: {told.tab.clicks:,} clicks, heap {_thirds(told.tab.heap_mib)}")
+    print(f"Chromium: {told.tabs.clicks:,} clicks, heap of the tab that stays {_thirds(told.tabs.heap_mib)}")
     for complaint in told.complaints[:50]:
         print(f"  {complaint}")
     return 1 if told.complaints else 0

@@ -38,4 +38,4 @@ class MessageTaps:
                 except Exception:
                     # The messages are kept, and their publishers are to hear that.
                     log.exception("new messages of queue %d could not be shown", record.queue_id)
-                    del self._by_queue[record.queue_id]
+                    self._by_queue.pop(record.queue_id, None)

@@ -17,14 +17,14 @@ def test_each_tap_sees_its_queue_until_it_ends() -> None:
     one: list[int] = []
     two: list[int] = []
     end_one = taps.add(1, lambda record: one.append(record.first_sequence))
-    end_two = taps.add(1, lambda record: two.append(record.first_sequence))
-    records: list[Record] = [added(1, 5), added(2, 6), added(1, 7)]
+    end_two = taps.add(2, lambda record: two.append(record.first_sequence))
+    records: list[Record] = [added(1, 5), added(2, 6), added(1, 7), added(3, 8)]
     taps.show(records)
-    assert (one, two) == ([5, 7], [5, 7])
+    assert (one, two) == ([5, 7], [6])
     end_one()
     end_one()
     taps.show(records)
-    assert (one, two) == ([5, 7], [5, 7, 5, 7])
+    assert (one, two) == ([5, 7], [6, 6])
     end_two()
     assert not taps
 
@@ -50,13 +50,12 @@ def test_one_that_raises_is_logged_and_called_no_more(caplog: pytest.LogCaptureF
     def fails(record: MessagesAdded) -> None:
         raise ValueError("cannot be read")
 
-    taps.add(1, fails)
-    end = taps.add(1, lambda record: seen.append(record.first_sequence))
-    taps.show([added(1, 5), added(1, 6)])
-    assert seen == [5, 6]
+    end = taps.add(1, fails)
+    taps.add(2, lambda record: seen.append(record.first_sequence))
+    taps.show([added(1, 5), added(2, 6), added(1, 7)])
+    assert seen == [6]
     assert [record.getMessage() for record in caplog.records] == ["new messages of queue 1 could not be shown"]
+    taps.add(1, lambda record: seen.append(record.first_sequence))
     end()
-    assert not taps
-    taps.add(1, fails)
-    taps.show([added(1, 7)])
-    assert not taps
+    taps.show([added(1, 8)])
+    assert seen == [6, 8]
