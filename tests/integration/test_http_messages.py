@@ -671,3 +671,22 @@ async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
         await until(lambda: info(api).consumers == 1)
         await api.broker.stop()
         assert await waiting == (503, "SHUTTING_DOWN")
+
+
+async def test_a_message_whose_body_fits_into_no_answer_becomes_a_dead_letter(api: ApiClient) -> None:
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.publish("q", b"x" * (2 << 20))
+        await mq.publish("q", b"small")
+    [delivery] = await fetch(api, max=1, wait_ms=20_000)
+    assert delivery["payload"] == "small"
+    [letter] = (await api.done("GET", "/dead-letters?queue=q"))["items"]
+    assert letter["reason"] == "rejected"
+    assert "too large for HTTP" in letter["error"]
+
+
+async def test_few_are_handed_out_at_a_time_where_that_settles_them(api: ApiClient) -> None:
+    await api.done("PUT", "/queues/q", json={"mode": "fan_out_without_ack"})
+    assert await fetch(api, group="g") == []
+    for _ in range(7):
+        await publish(api)
+    assert [len(await fetch(api, group="g", max=100)) for _ in range(3)] == [5, 2, 0]

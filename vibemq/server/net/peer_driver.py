@@ -140,7 +140,7 @@ class PeerDriver:
         """What the peer has sent; b"" is its end of stream. Returns whether the session keeps it back for a while."""
         if self.parted or self.leaving:
             return False
-        self.session.receive_data(data)
+        self._hear(data)
         if self._keeps_back():
             return True
         self.process()
@@ -150,7 +150,13 @@ class PeerDriver:
         """The same, but `work_off` is called later."""
         if not (self.parted or self.leaving):
             self.kept = True
+            self._hear(data)
+
+    def _hear(self, data: bytes) -> None:
+        try:
             self.session.receive_data(data)
+        except Exception:
+            self.give_up("what a peer has sent could not be read")
 
     def work_off(self) -> None:
         """What was kept."""
@@ -343,24 +349,44 @@ class PeerDriver:
             self._works.add(self, steps)
 
     def _closing(self, unwritten: list[Deliver]) -> Iterator[None]:
-        """What it had still asked for, and the end. Its release queue stays until then: what is handed out to it
-        meanwhile goes back, too."""
-        yield from self._decider.steps(Batch([*self._settle_written(), *self._requests.last(self)]))
-        while self._read_on():
-            yield
-            yield from self._decider.steps(Batch(self._requests.last(self)))
-        # In one batch, so that nothing of it is handed out to the session again.
+        """What it had still asked for, and the end, whatever fails before it: a session that was never closed would be
+        handed messages for ever. Its release queue stays until then: what is handed out to it meanwhile goes back,
+        too."""
+        yield from self._all_the_same(self._last_steps())
         releases = self._releases(unwritten + self.delivery_queue.take_back()[0] + self.release_queue.take_back())
-        has_left = self._requests.said_goodbye or self.session.has_left
-        clean = (self._clean or has_left) and not self._fails
-        if not clean:
-            releases += self.session.unbegun()
-        stop: list[Command] = [SetFlow(self.number, False)] if releases else []
-        yield from self._decider.steps(Batch([*stop, *releases, CloseSession(self.number, clean)]))
+        clean, unbegun = self._how_it_left()
+        if releases := [*releases, *unbegun]:
+            # Nothing of it is handed out to the session again.
+            batch = Batch([SetFlow(self.number, False), *releases])
+            yield from self._all_the_same(self._decider.steps(batch))
+        yield from self._all_the_same(self._decider.steps(Batch([CloseSession(self.number, clean)])))
         self._effect_router.disconnect(self.number)
         self._operations.forget(self.number)
         self._authenticator.logged_out(self)
         self._let_go()
+
+    def _all_the_same(self, steps: Iterator[None]) -> Iterator[None]:
+        """A fault of ours ends them, and nothing behind them."""
+        try:
+            yield from steps
+        except Exception as error:
+            self.give_up("what a connection has left could not be handled", error)
+
+    def _last_steps(self) -> Iterator[None]:
+        yield from self._decider.steps(Batch([*self._settle_written(), *self._requests.last(self)]))
+        while self._read_on():
+            yield
+            yield from self._decider.steps(Batch(self._requests.last(self)))
+
+    def _how_it_left(self) -> tuple[bool, Sequence[Command]]:
+        """Whether cleanly, and what it was given and has not begun with when it did not."""
+        try:
+            has_left = self._requests.said_goodbye or self.session.has_left
+            clean = (self._clean or has_left) and not self._fails
+            return clean, () if clean else self.session.unbegun()
+        except Exception as error:
+            self.give_up("it is not known how a connection has left", error)
+            return False, ()
 
     def _read_on(self) -> bool:
         """Take requests that came before the end and that nobody has looked at, also what came behind a batch that is

@@ -1,13 +1,13 @@
 """What a peer is written, and what of it goes back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from vibemq.engine import Batch
-from vibemq.model.commands import Command, SetFlow, Settle, Settlement
+from vibemq.model.commands import CloseSession, Command, SetFlow, Settle, Settlement
 from vibemq.model.effects import Deliver
 from vibemq.protocols.session import OptionalVerbs, Request, Session
 from vibemq.server.access.admission import PeerAdmission
@@ -58,21 +58,56 @@ class PartingSession(OptionalVerbs):
         return b"the last word"
 
 
-async def test_nothing_is_delivered_behind_the_last_word_and_it_goes_back_unharmed() -> None:
-    decider = TakesCommands()
+class TakesWork(TakesCommands):
+    """What is asked for is decided at once."""
+
+    def steps(self, batch: Batch) -> Iterator[None]:
+        self.advance(batch)
+        yield
+
+    def go_on(self, work: Iterator[None]) -> None:
+        for _ in work:
+            pass
+
+
+class FaultySession(PartingSession):
+    """Fails with whatever it is asked, and has asked for something that nobody can decide."""
+
+    @property
+    def has_left(self) -> bool:
+        raise ValueError("a fault of ours")
+
+    def receive_data(self, data: bytes) -> None:
+        raise ValueError("a fault of ours")
+
+    def let_go(self) -> None:
+        return None
+
+
+class Raises(TakesWork):
+    """So does a handler of the engine."""
+
+    def advance(self, batch: Batch) -> bool:
+        super().advance(batch)
+        if any(isinstance(command, Settle) for command in batch.commands):
+            raise ValueError("a fault of ours")
+        return False
+
+
+def driver(session: object, decider: TakesCommands) -> PeerDriver:
     services: Any = SimpleNamespace(
         clock=SimpleNamespace(now=lambda: 1),
         metrics=Metrics(),
         decider=decider,
         effect_router=EffectRouter(),
         store=SimpleNamespace(memory=None, first_large=told_to_nobody, picks=lambda _: False, blocking=False),
-        authenticator=None,
-        operations=SimpleNamespace(command_audit=SimpleNamespace(note=told_to_nobody)),
+        authenticator=SimpleNamespace(logged_out=told_to_nobody, logins_version=0),
+        operations=SimpleNamespace(command_audit=SimpleNamespace(note=told_to_nobody), forget=told_to_nobody),
         fatal=told_to_nobody,
     )
-    peer = PeerDriver(
+    return PeerDriver(
         cast(PeerServices, services),
-        cast(Session, PartingSession()),
+        cast(Session, session),
         cast(PeerAdmission, None),
         number=1,
         connection_id="c",
@@ -80,6 +115,28 @@ async def test_nothing_is_delivered_behind_the_last_word_and_it_goes_back_unharm
         wake=told_to_nobody,
         protocol="omq",
     )
+
+
+async def test_nothing_is_delivered_behind_the_last_word_and_it_goes_back_unharmed() -> None:
+    decider = TakesCommands()
+    peer = driver(PartingSession(), decider)
     peer.take([Deliver(1, 7, "jobs", 1, 0, [(4, 6)])])
     assert peer.collect(1_000) == (b"the last word", True)
     assert decider.taken == [SetFlow(1, False), Settle(1, None, 7, Settlement.RELEASE, [(4, 6)])]
+
+
+async def test_a_session_is_closed_for_the_engine_whatever_fails_before_it() -> None:
+    """It would be handed messages for as long as the broker runs."""
+    decider = Raises()
+    peer = driver(FaultySession(), decider)
+    peer.take([Deliver(1, 7, "jobs", 1, 0, [(4, 6)])])
+    peer.part()
+    assert decider.taken[-1] == CloseSession(1, False)
+    assert peer.broken
+
+
+async def test_a_fault_in_reading_ends_the_connection_alone(caplog: pytest.LogCaptureFixture) -> None:
+    peer = driver(FaultySession(), TakesWork())
+    peer.keep(b"x")
+    assert (peer.broken, peer.leaving) == (True, True)
+    assert "what a peer has sent could not be read" in caplog.text

@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any
 
 from vibemq.errors import RateLimited, ShuttingDown, VibeMQError
-from vibemq.model.commands import Command, Settle, Settlement, Subscribe, Unsubscribe
+from vibemq.model.commands import Command, SetCapacity, Settle, Settlement, Subscribe, Unsubscribe
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply, Subscribed
 from vibemq.model.options import QueueOptions
+from vibemq.model.rows import LARGE_ROW_BYTES, RowView
 from vibemq.model.stored import Slice
 from vibemq.protocols.session import Goodbye, OptionalVerbs, Principal, Request, SessionContext
 
@@ -26,6 +27,8 @@ IDLE_MS = 60_000
 """A session that holds nothing and is asked for nothing for so long ends."""
 GRACE_MS = 2_000
 """The engine takes back what is overdue; the session knows of it so much later."""
+
+_TOO_LARGE = f"too large for HTTP: its messages have at most {LARGE_ROW_BYTES:,} bytes"
 
 Told = Callable[[Any], None]
 """Gets the engine's result, or an error of the family. Called once."""
@@ -293,6 +296,9 @@ class HttpPeerSession(OptionalVerbs):
                 # The queue is gone, or the subscription was taken away: so are these.
                 self._say(Settle(self.number, None, deliver.consumer, Settlement.RELEASE, [piece.run]))
                 continue
+            if _is_too_large(piece) and not fetch.unwanted:
+                self._turn_down(fetch, piece, deliver)
+                continue
             fetch.messages += [
                 FetchedMessage(sequence, piece.published_at, row, acquired.get(sequence, 1), failed.get(sequence, 0))
                 for sequence, row in enumerate(piece.rows, piece.first_sequence)
@@ -300,6 +306,14 @@ class HttpPeerSession(OptionalVerbs):
         if fetch is not None and fetch.messages:
             fetch.settled = fetch.settled or deliver.settled
             self._end(fetch)
+
+    def _turn_down(self, fetch: Fetch, piece: Slice, deliver: Deliver) -> None:
+        """The fetch may have another one for it."""
+        if not deliver.settled:
+            settle = Settle(self.number, None, fetch.consumer, Settlement.REJECT, [piece.run], reason=_TOO_LARGE)
+            self._say(settle)
+        if not fetch.ending:
+            self._say(SetCapacity(self.number, None, fetch.consumer, fetch.most, FETCH_BYTES, add_credit=1))
 
     @property
     def rows_at_once(self) -> int:
@@ -390,3 +404,9 @@ class _Asked:
 
     def __init__(self, told: Told) -> None:
         self.told = told
+
+
+def _is_too_large(piece: Slice) -> bool:
+    """Its body fits into no answer. Whoever got it without would take it for empty, and settle it."""
+    rows = piece.rows
+    return rows.count == 1 and rows.size > LARGE_ROW_BYTES and RowView(rows.data).payload_size > LARGE_ROW_BYTES

@@ -15,6 +15,7 @@ from vibemq.model.commands import (
     CreateQueue,
     Extend,
     Publish,
+    SetCapacity,
     Settle,
     Settlement,
     Subscribe,
@@ -22,12 +23,12 @@ from vibemq.model.commands import (
 )
 from vibemq.model.effects import ConsumerEnded, Deliver, Reply, SettledRuns, Subscribed
 from vibemq.model.options import QueueOptions
-from vibemq.model.rows import Rows, pack_row
+from vibemq.model.rows import LARGE_ROW_BYTES, Rows, pack_row
 from vibemq.model.runs import RunSet
 from vibemq.model.stored import Slice
 from vibemq.protocols.session import Goodbye, SessionContext, SessionLimits
 from vibemq.web.api.messages import session as module
-from vibemq.web.api.messages.session import FetchedBatch, HttpPeerSession
+from vibemq.web.api.messages.session import FETCH_BYTES, FetchedBatch, HttpPeerSession
 
 USER = Principal("user")
 NOW = 1_000_000
@@ -66,8 +67,8 @@ class Asked:
     def answer(self, command: Any, result: Any) -> None:
         self.session.apply([Reply(7, command.token, result)])
 
-    def deliver(self, consumer: int, first: int, count: int, *, settled: bool = False) -> None:
-        rows = Rows.of([pack_row(f"m{n}", b"x") for n in range(count)])
+    def deliver(self, consumer: int, first: int, count: int, *, settled: bool = False, size: int = 1) -> None:
+        rows = Rows.of([pack_row(f"m{n}", b"x" * size) for n in range(count)])
         deliver = Deliver(7, consumer, "q", 1, 0, [(first, first + count - 1)], settled=settled)
         self.session.deliver(deliver, [Slice(first, NOW, rows)])
 
@@ -149,6 +150,42 @@ def test_what_nobody_acknowledges_is_not_held() -> None:
     asked.answer(end, None)
     assert asked.told[0].settled
     assert (asked.session.held, asked.session.idle) == (0, True)
+
+
+def test_a_body_that_fits_into_no_answer_is_turned_down_and_the_fetch_goes_on() -> None:
+    asked = Asked()
+    subscribed(asked, wait_ms=1_000)
+    asked.deliver(1, 1, 1, size=LARGE_ROW_BYTES + 1)
+    reject, another = asked.session.commands()
+    assert isinstance(reject, Settle)
+    assert (reject.consumer, reject.verb, list(reject.runs)) == (1, Settlement.REJECT, [(1, 1)])
+    assert another == SetCapacity(7, None, 1, 10, FETCH_BYTES, add_credit=1)
+    assert reject.reason == "too large for HTTP: its messages have at most 1,048,576 bytes"
+    asked.deliver(1, 2, 1, size=LARGE_ROW_BYTES)
+    (end,) = asked.session.commands()
+    asked.answer(end, None)
+    assert [message.sequence for message in asked.told[0].messages] == [2]
+
+
+def test_a_body_that_fits_into_no_answer_is_passed_over_where_nothing_is_acknowledged() -> None:
+    asked = Asked()
+    subscribed(asked, wait_ms=1_000)
+    asked.deliver(1, 1, 1, size=LARGE_ROW_BYTES + 1, settled=True)
+    assert asked.session.commands() == [SetCapacity(7, None, 1, 10, FETCH_BYTES, add_credit=1)]
+
+
+def test_a_large_body_that_nobody_wants_any_more_goes_back_unharmed() -> None:
+    asked = Asked()
+    fetch = asked.fetch(wait_ms=1_000)
+    (command,) = asked.session.commands()
+    asked.answer(command, Subscribed("q", "", 1, 1))
+    asked.session.abandon(fetch)
+    (end,) = asked.session.commands()
+    asked.deliver(1, 1, 1, size=LARGE_ROW_BYTES + 1)
+    asked.answer(end, None)
+    (release,) = asked.session.commands()
+    assert isinstance(release, Settle)
+    assert release.verb is Settlement.RELEASE
 
 
 def test_what_comes_for_nobody_goes_back() -> None:

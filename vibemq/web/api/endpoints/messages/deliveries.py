@@ -30,6 +30,8 @@ from vibemq.web.api.messages.settling import ACK_TIMEOUT_MS_MAX, SETTLEMENTS_MAX
 from vibemq.web.api.streams.stream import until_gone
 
 FETCH_MAX = 100
+UNSETTLED_MAX = 5
+"""Where nothing is held, no bytes are counted, and what a client does not hear of is lost."""
 WAIT_MS_MAX = 20_000
 ACK_TIMEOUT_MS = 30_000
 """Where the queue itself has none: a script that has died must give back what it holds."""
@@ -51,7 +53,12 @@ _RESULT = record(
 class FetchBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
-    max: int = Field(1, ge=1, le=FETCH_MAX, description="Most messages.")
+    max: int = Field(
+        1,
+        ge=1,
+        le=FETCH_MAX,
+        description=f"Most messages; {UNSETTLED_MAX} of a queue in which a message is settled when it is handed out.",
+    )
     wait_ms: int = Field(0, ge=0, le=WAIT_MS_MAX, description="How long to wait for the first one.")
     ack_timeout_ms: int | None = Field(
         None,
@@ -83,7 +90,7 @@ async def fetch(exchange: Exchange) -> Response:
         peer.fetch(
             queue,
             wanted["group"],
-            wanted["max"],
+            wanted["max"] if options.consumers_settle else min(wanted["max"], UNSETTLED_MAX),
             wait_ms=wanted["wait_ms"],
             ack_timeout_ms=timeout_ms,
             now=exchange.services.now(),
