@@ -225,8 +225,23 @@ async def test_a_queue_that_was_made_anew_has_another_tag(api: ApiClient) -> Non
     tag = (await api.get("/queues/q")).headers["etag"]
     await api.done("DELETE", "/queues/q")
     await api.done("PUT", "/queues/q")
-    refused = await api.code("PATCH", "/queues/q", json={"max_attempts": 9}, headers={"If-Match": tag})
+    seen = {"If-Match": tag}
+    refused = await api.code("PATCH", "/queues/q", json={"max_attempts": 9}, headers=seen)
     assert refused == (412, "PRECONDITION_FAILED")
+    for tried in ({}, {"dry_run": True}, {"at_most": 0}):
+        assert await api.code("DELETE", "/queues/q", params=tried, headers=seen) == (412, "PRECONDITION_FAILED")
+    now = (await api.get("/queues/q")).headers["etag"]
+    await api.done("DELETE", "/queues/q", headers={"If-Match": f"W/{now}"})
+    assert await api.code("GET", "/queues/q") == (404, "QUEUE_NOT_FOUND")
+    await api.done("DELETE", "/queues/q", headers=seen)
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/queues/q"), ("POST", "/queues/q/purge"), ("POST", "/session")])
+async def test_a_tag_that_would_be_passed_over_is_refused(api: ApiClient, method: str, path: str) -> None:
+    await api.done("PUT", "/queues/q")
+    refused = await api.ask(method, path, json={}, headers={"If-Match": '"x"'})
+    assert (refused.status_code, refused.json()["code"]) == (422, "INVALID_PAYLOAD")
+    assert "takes no If-Match" in refused.json()["detail"]
 
 
 async def test_more_than_was_shown_is_not_dropped(api: ApiClient) -> None:

@@ -7,7 +7,6 @@ import orjson
 from pydantic import Field
 
 from vibemq.auth.policy import Policy
-from vibemq.errors import PreconditionFailed
 from vibemq.model.access import Action
 from vibemq.model.commands import (
     ChangeQueue,
@@ -20,7 +19,7 @@ from vibemq.model.commands import (
     RemoveMessages,
 )
 from vibemq.model.effects import QueuePage
-from vibemq.model.options import QueueOptions, options_from_dict, options_tag, options_to_dict
+from vibemq.model.options import QueueOptions, options_from_dict
 from vibemq.model.runs import RunSet
 from vibemq.operations.arguments import (
     Arguments,
@@ -73,6 +72,9 @@ class DeleteQueueArguments(CanBeTried, QueueArguments):
     at_most: Whole | None = Field(
         None, description="Refuse if the queue has more messages than that, with those that consumers hold."
     )
+    if_tag: Text | None = Field(
+        None, description="Refuse if the queue has other options by now, or was made anew: the tag that the caller saw."
+    )
 
 
 class PurgeQueueArguments(CanBeTried, QueueArguments):
@@ -101,19 +103,11 @@ class Queues:
         return CreateQueue(session, token, wanted.queue, options, wanted.must_match, dry_run=wanted.dry_run)
 
     def change(self, caller: Caller, session: int, token: Any, wanted: ChangeArguments) -> Command:
-        """Raises PreconditionFailed, which says what the options are now."""
-        found = None if wanted.if_tag is None else self._engine.options_of(wanted.queue)
-        if found is not None and wanted.if_tag != (tag := options_tag(*found)):
-            raise PreconditionFailed(
-                f"the options of queue {wanted.queue!r} have changed since they were read; nothing was changed. Look "
-                "at them again, and repeat the change if it is still what you want",
-                {"tag": tag, "difference": _difference(found[1], wanted.changes)},
-            )
-        return ChangeQueue(session, token, wanted.queue, wanted.changes, dry_run=wanted.dry_run)
+        return ChangeQueue(session, token, wanted.queue, wanted.changes, wanted.dry_run, wanted.if_tag)
 
     def delete(self, caller: Caller, session: int, token: Any, wanted: DeleteQueueArguments) -> Command:
         """What consumers hold goes with the queue."""
-        return DeleteQueue(session, token, wanted.queue, dry_run=wanted.dry_run, at_most=wanted.at_most)
+        return DeleteQueue(session, token, wanted.queue, wanted.dry_run, wanted.at_most, wanted.if_tag)
 
     def purge(self, caller: Caller, session: int, token: Any, wanted: PurgeQueueArguments) -> Command:
         return PurgeQueue(session, token, wanted.queue, dry_run=wanted.dry_run, at_most=wanted.at_most)
@@ -168,12 +162,6 @@ class Queues:
                 return queues
             after = page.next
             await asyncio.sleep(0)
-
-
-def _difference(options: QueueOptions, changes: dict[str, Any]) -> dict[str, Any]:
-    """What each option is now, of those to be changed."""
-    current = options_to_dict(options)
-    return {name: {"current": current[name], "wanted": value} for name, value in changes.items() if name in current}
 
 
 OPERATIONS: list[Operation[Any]] = [

@@ -8,6 +8,7 @@ from vibemq.engine.handlers.queues import QUEUE_IDS_END
 from vibemq.errors import (
     InvalidOptions,
     InvalidQueueName,
+    PreconditionFailed,
     QueueExists,
     QueueNotFound,
     StorageFull,
@@ -32,8 +33,16 @@ from vibemq.model.commands import (
     Stage,
     Subscribe,
 )
-from vibemq.model.effects import Counted, Published, Removed, Replayed, Subscribed
-from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions, Retention, options_from_dict
+from vibemq.model.effects import Counted, Published, Removed, Replayed, Reply, Subscribed
+from vibemq.model.options import (
+    DeliveryMode,
+    Durability,
+    Overflow,
+    QueueOptions,
+    Retention,
+    options_from_dict,
+    options_tag,
+)
 from vibemq.model.records import DeadLettered, DeadRemoved, Dropped, GroupCreated, HandedOut, QueueCreated, Settled
 
 STRONG = QueueOptions()
@@ -108,6 +117,22 @@ def test_options_change_while_the_queue_lives() -> None:
     assert driver.publish(1).refused is None
     driver.restart()
     assert driver.info().options.overflow is Overflow.DROP_OLDEST
+
+
+def test_of_changes_for_the_same_tag_in_one_batch_the_first_wins() -> None:
+    """A client that writes several requests at once: all were read before any was decided."""
+    driver = Driver()
+    driver.create()
+    info = driver.info()
+    tag = options_tag(info.incarnation, info.options)
+    changes = [ChangeQueue(1, number, "q", {"max_attempts": number}, if_tag=tag) for number in (7, 8)]
+    replies = [effect.result for effect in driver.handle(*changes) if isinstance(effect, Reply)]
+    [refused] = [result for result in replies if isinstance(result, PreconditionFailed)]
+    assert refused.details["difference"] == {"max_attempts": {"current": 7, "wanted": 8}}
+    assert driver.info().options.max_attempts == 7
+    assert isinstance(driver.ask(DeleteQueue(1, None, "q", if_tag=tag)), PreconditionFailed)
+    assert driver.ask(DeleteQueue(1, None, "q", if_tag=refused.details["tag"])) is None
+    assert driver.ask(DeleteQueue(1, None, "q", if_tag=tag)) is None, "it is gone"
 
 
 def test_a_smaller_limit_holds_at_once_where_the_oldest_go() -> None:

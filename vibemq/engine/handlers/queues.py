@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Generator
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from vibemq.engine import lifetime
 from vibemq.engine.handlers import expiry
@@ -53,6 +54,7 @@ from vibemq.model.options import (
     check_queue_name,
     option_text,
     options_from_dict,
+    options_tag,
     options_to_dict,
 )
 from vibemq.model.records import QueueChanged, QueueCreated, QueueDeleted, Reason, TransactionsForgotten
@@ -237,6 +239,7 @@ def _forget_created(state: EngineState) -> None:
 
 def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
     queue = find(state, command.queue)
+    _check_tag(queue, command.if_tag, command.changes)
     options = options_from_dict(command.changes, queue.options)
     for name in _FIXED:
         if getattr(options, name) != getattr(queue.options, name):
@@ -270,6 +273,25 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
     step.answer_standing(command, None, Durability.STRONG)
 
 
+def _check_tag(queue: Queue, seen: str | None, changes: dict[str, Any]) -> None:
+    """Where the queue is changed or deleted: nothing comes in between.
+
+    Raises:
+        PreconditionFailed: whoever asks has seen other options. Says what they are now, of those to be changed.
+    """
+    if seen is None or seen == (tag := options_tag(queue.incarnation, queue.options)):
+        return
+    current = options_to_dict(queue.options)
+    difference = {
+        name: {"current": current[name], "wanted": wanted} for name, wanted in changes.items() if name in current
+    }
+    raise PreconditionFailed(
+        f"queue {queue.name!r} has other options, or was made anew, since it was read; nothing was done. Look at it "
+        "again, and repeat the request if it is still what you want",
+        {"tag": tag, **({"difference": difference} if changes else {})},
+    )
+
+
 def delete_queue(state: EngineState, step: Step, command: DeleteQueue) -> Slices | None:
     queue = state.queues.get(command.queue)
     if queue is None:
@@ -289,6 +311,7 @@ def _delete_at_most(state: EngineState, step: Step, queue: Queue, command: Delet
 
 
 def _delete(state: EngineState, step: Step, queue: Queue, command: DeleteQueue) -> Slices | None:
+    _check_tag(queue, command.if_tag, {})
     if command.dry_run:
         step.answer(command, Tried())
         return None

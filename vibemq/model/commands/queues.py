@@ -47,6 +47,8 @@ class ChangeQueue:
     changes: dict[str, Any] = field(default_factory=dict)
     dry_run: bool = False
     """Only check, and reply what the reply would be."""
+    if_tag: str | None = None
+    """Refuse with PreconditionFailed if `options_tag` of the queue is another one."""
 
 
 @dataclass(slots=True)
@@ -61,6 +63,9 @@ class DeleteQueue:
     at_most: int | None = None
     """Refuse with PreconditionFailed if it has more messages than that: those that are ready or delayed in the group
     that has most, and those that consumers hold. What only a log keeps does not count."""
+    if_tag: str | None = None
+    """Refuse with PreconditionFailed if `options_tag` of the queue is another one. A missing queue has none to be
+    compared: whichever was meant is gone."""
 
 
 @dataclass(slots=True)

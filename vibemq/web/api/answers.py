@@ -165,6 +165,11 @@ def own_tag(text: str) -> str:
     return text if found is None else f'{found[1]}"'
 
 
+def seen_tag(text: str) -> str | None:
+    """Of the header If-Match; None: whatever it is."""
+    return None if text.strip() == "*" else own_tag(text).strip().strip('"') or "none"
+
+
 def knows(headers: Headers, tag: str) -> bool:
     """Whether the client has this content."""
     known = headers.get("if-none-match", "")

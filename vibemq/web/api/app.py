@@ -183,6 +183,12 @@ class HttpApi:
             self._check_login(exchange)
         if exchange.asker is not None and self.state.hides_bodies(exchange.asker.principal):
             check_filters(endpoint.operation, exchange.query, exchange.body)
+        if not endpoint.reads and "If-Match" not in endpoint.from_headers and "if-match" in request.headers:
+            # Whoever brings a tag does not want what would be done without looking at it.
+            raise InvalidPayload(
+                f"{endpoint.method} {endpoint.path} takes no If-Match and would pass it over; leave the header out",
+                "if-match",
+            )
         if (text := one_key(request.headers.getlist(HEADER))) is not None:
             if endpoint.keyless:
                 raise InvalidPayload(

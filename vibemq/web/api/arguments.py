@@ -1,7 +1,7 @@
 """From a request to the arguments of an operation, as the row of the contract says; and what may stand in it. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from math import inf
 from typing import Any
@@ -13,8 +13,9 @@ from vibemq.errors import InvalidMessage, InvalidPayload
 from vibemq.operations import Operation
 from vibemq.operations import arguments as operations_arguments
 from vibemq.operations.reading.instants import INSTANTS, read_in
+from vibemq.web.api.answers import seen_tag
 from vibemq.web.api.contract import Contract, Endpoint, Exchange, Parameter
-from vibemq.web.api.idempotency import HEADER, checked_key
+from vibemq.web.api.idempotency import checked_key
 
 CURSOR = Parameter("cursor", {"type": "string"}, "Where the page begins: `next` of the page before.")
 GUARDS = {
@@ -23,6 +24,7 @@ GUARDS = {
 }
 """Fields that keep a request from doing more than was meant, and why one that a program has left empty is refused."""
 PARAMETERS_MAX = 200
+_READ_HEADER: Mapping[str, Callable[[str], str | None]] = {"Idempotency-Key": checked_key, "If-Match": seen_tag}
 _WHOLE = re.compile(r"-?\d{1,20}", re.ASCII)
 _UNSIGNED_ZONE = re.compile(r" (?=\d\d:\d\d$)", re.ASCII)
 """Of an instant: a `+` that was not escaped comes as a blank."""
@@ -133,7 +135,7 @@ class RequestReader:
         merged.pop("cursor", None)
         brought = exchange.request.headers
         headers = {
-            argument: checked_key(brought[name]) if name.lower() == HEADER else brought[name]
+            argument: _READ_HEADER[name](brought[name])
             for name, argument in endpoint.from_headers.items()
             if name in brought
         }

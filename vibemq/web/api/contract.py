@@ -139,7 +139,8 @@ class Endpoint:
     limit_max: int = LIMIT_MAX
     """Of a list: most items of a page."""
     from_headers: Mapping[str, str] = field(default_factory=dict)
-    """Header of the request -> the argument that it brings."""
+    """Header of the request -> the argument that it brings. Those that change something refuse an If-Match that they do
+    not take."""
     headers: tuple[Parameter, ...] = ()
     """Of the request, which mean something to this endpoint."""
     response: Mapping[str, Any] = field(default_factory=dict)

@@ -175,10 +175,10 @@ class DescriptionWriter:
         return {**told, **({"description": parameter.description} if parameter.description else {})}
 
     def _headers(self, endpoint: Endpoint) -> Iterable[dict[str, Any]]:
-        if HttpCode.PRECONDITION_REQUIRED in endpoint.errors:
-            yield _header(
-                "If-Match", "ETag of what the caller has seen; `*`: whatever it is.", ETAG_PATTERN, required=True
-            )
+        if "If-Match" in endpoint.from_headers:
+            required = HttpCode.PRECONDITION_REQUIRED in endpoint.errors
+            about = "ETag of what the caller has seen; `*`: whatever it is."
+            yield _header("If-Match", about, ETAG_PATTERN, required=required)
         for parameter in endpoint.headers:
             told = {"name": parameter.name, "in": "header", "required": False, "schema": dict(parameter.schema)}
             yield {**told, "description": parameter.description}

@@ -15,7 +15,7 @@ from vibemq.model.options import (
     options_to_dict,
 )
 from vibemq.operations.queues import GROUPS_SHOWN, PAGE_QUEUES
-from vibemq.web.api.answers import own_tag
+from vibemq.web.api.answers import seen_tag
 from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import JSON, MERGE_PATCH, Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import ANYTHING, BOOLEAN, INSTANT, TEXT, WHOLE, listed, nothing, record
@@ -97,12 +97,7 @@ def change(exchange: Exchange) -> dict[str, Any]:
         )
     defaults = options_to_dict(exchange.services.queue_defaults)
     changes = {name: defaults.get(name) if value is None else value for name, value in (exchange.body or {}).items()}
-    tag = tag.strip()
-    return {
-        "queue": exchange.path["queue"],
-        "changes": changes,
-        **({} if tag == "*" else {"if_tag": own_tag(tag).strip('"') or "none"}),
-    }
+    return {"queue": exchange.path["queue"], "changes": changes, "if_tag": seen_tag(tag)}
 
 
 def at_most(exchange: Exchange) -> dict[str, Any]:
@@ -203,6 +198,7 @@ ENDPOINTS = (
         kind=Kind.CHANGE,
         body=OPTIONS,
         consumes=(MERGE_PATCH, JSON),
+        from_headers={"If-Match": "if_tag"},
         arguments=change,
         shape=nothing,
         response=ANYTHING,
@@ -220,6 +216,7 @@ ENDPOINTS = (
         "missing queue has the same answer.",
         operation="queue.delete",
         kind=Kind.CHANGE,
+        from_headers={"If-Match": "if_tag"},
         shape=nothing,
         response=ANYTHING,
         errors=(ErrorCode.PRECONDITION_FAILED, ErrorCode.QUEUE_EXCLUSIVE),
