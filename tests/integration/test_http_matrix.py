@@ -79,7 +79,9 @@ def request_of(endpoint: Endpoint, queue: str) -> tuple[str, dict[str, Any]]:
         elif endpoint.arguments is not None:
             given = {}
         return path, {"params": given}
-    headers = {"If-Match": "*", "Content-Type": endpoint.consumes[0]}
+    headers = {"Content-Type": endpoint.consumes[0]}
+    if "If-Match" in endpoint.from_headers:
+        headers["If-Match"] = "*"
     if endpoint.arguments is None and endpoint.body is None:
         return path, {"json": given, "headers": headers}
     if endpoint.operation == "dlq.preview":

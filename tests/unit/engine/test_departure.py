@@ -71,7 +71,7 @@ def test_others_may_publish_and_look(driver: Driver) -> None:
 
 
 OTHER_TEXTS = {
-    *("group", "user", "owner", "app", "query", "import_id", "incarnation", "plan", "tag", "end", "end_tag"),
+    *("group", "user", "owner", "app", "query", "import_id", "incarnation", "plan", "tag", "if_tag", "end", "end_tag"),
     *("groups", "filters"),
     *("empty_mark", "reason", "rejects", "why", "changes", "after", "visible", "share", "address", "by"),
     # Hidden queues, which have no option to go away by themselves.
