@@ -233,6 +233,28 @@ def test_another_thread_or_the_handler_of_a_signal_stops_it(who: str) -> None:
     started.result().stop()
 
 
+async def test_only_its_own_thread_looks_into_it() -> None:
+    """A look counts what has come since the last one, which the loop may be doing at the same time."""
+    async with Broker(storage="memory") as broker:
+        looks = (broker.list_queues, partial(broker.queue_info, "q"), broker.metrics, broker.health)
+        for look in looks:
+            with pytest.raises(RuntimeError, match=r"thread.*vibemq\.sync\.connect"):
+                await asyncio.to_thread(look)
+            look()
+
+
+def test_between_two_runs_of_its_loop_it_may_be_looked_into() -> None:
+    with asyncio.Runner() as runner:
+        broker = Broker(storage="memory")
+        runner.run(broker.start())
+        assert broker.list_queues() == []
+        runner.run(_stopped(broker))
+
+
+async def _stopped(broker: Broker) -> None:
+    await broker.stop()
+
+
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_trio_is_told_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="asyncio"):

@@ -41,6 +41,10 @@ from vibemq.server.shutdown import drain
 log = logging.getLogger("vibemq.broker")
 
 NOT_RUNNING = "the broker is not running; use `async with Broker(...) as broker:` or `await broker.start()`"
+ELSEWHERE = (
+    "this broker runs in the event loop of another thread, which alone may ask it; in other threads ask it through a "
+    "client, `vibemq.sync.connect(broker.url)`, or have its loop call this with `loop.call_soon_threadsafe`"
+)
 CATCH_UP_S_MAX = 10.0
 """For so long `time_has_moved` waits."""
 
@@ -178,12 +182,12 @@ class Broker:
 
     def metrics(self) -> dict[str, Any]:
         """As /metrics/ shows them."""
-        self._refuse_in_child()
+        self._refuse_elsewhere()
         return self.report.json_metrics(self.report.snapshots.at_once())
 
     def health(self) -> dict[str, Any]:
         """As /health/ shows it."""
-        self._refuse_in_child()
+        self._refuse_elsewhere()
         return self.report.health(self.report.snapshots.at_once())
 
     async def time_has_moved(self) -> None:
@@ -446,8 +450,14 @@ class Broker:
         if self._inherited:
             raise RuntimeError(FORKED)
 
-    def _running(self) -> Assembly:
+    def _refuse_elsewhere(self) -> None:
+        """To look is to touch: what was published since is counted when somebody looks."""
         self._refuse_in_child()
+        if self._life.is_elsewhere:
+            raise RuntimeError(ELSEWHERE)
+
+    def _running(self) -> Assembly:
+        self._refuse_elsewhere()
         if self._parts is None:
             raise RuntimeError(NOT_RUNNING)
         return self._parts

@@ -88,6 +88,11 @@ class BrokerLife:
                 self._loop.call_soon_threadsafe(self._stopping.set)
         return Ending(self.ended)
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the loop of the broker runs, and whoever asks is not called by it."""
+        return self._loop is not None and self._loop.is_running() and asyncio._get_running_loop() is not self._loop
+
     async def ended(self) -> None:
         """Return when nothing is left; raise what has ended the broker if that was not `stop`."""
         if self._task is None:

@@ -158,6 +158,20 @@ def test_a_replay_does_not_go_on_without_a_guard_that_is_asked_for(
     vibemq("admin", "job", "cancel", number)
 
 
+def test_a_replay_goes_on_with_no_more_than_at_most(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 20)
+    words = ("dlq", "replay", "--queue", queue, "--detach")
+    number = vibemq("admin", *words, "--rate", "0.1")[1][0]["job"]
+    vibemq("admin", "job", "pause", number)
+    for more in ((), ("--dry-run",)):
+        code, _, err = vibemq("admin", *words, "--at-most", "5", *more)
+        assert (code, json.loads(err)["error"]["code"]) == (1, "PRECONDITION_FAILED")
+        assert f"job {number} of the same selection" in err
+    assert vibemq("admin", "job", "show", number)[1][0]["state"] == "paused"
+    assert vibemq("admin", *words, "--at-most", "20")[1][0]["job"] == number
+    vibemq("admin", "job", "cancel", number)
+
+
 def test_a_fresh_replay_cancels_the_one_before(vibemq: Run, queue: str) -> None:
     bury(vibemq, queue, 20)
     words = ("dlq", "replay", "--queue", queue)

@@ -10,7 +10,7 @@ from vibemq.cli.admin.dlq.edit_command import edit
 from vibemq.cli.admin.dlq.export_command import export
 from vibemq.cli.admin.dlq.filters import AtMost, Detach, Filters, ForReason, FromQueue, Note, filtered, filters_of
 from vibemq.cli.admin.dlq.replay_command import replay
-from vibemq.cli.admin.jobs.following import follow, require_done
+from vibemq.cli.admin.jobs.following import follow, require_all_read, require_done
 from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes, queue_names
 from vibemq.cli.messages import group_table, letter_sheet, letter_table, payload_bytes, preview_sheet
@@ -166,20 +166,22 @@ def purge(
             await require_queue(mq, filters.queue)
         return found, most, await pages.newest_id(mq, filters.queue)
 
-    (count, most, newest), number = call(url, timeout, counted), None
-    if not dry_run and most:
-        least = "" if most == count else f"at least {count:,} and at most "
-        out.confirm(f"Delete {least}{filters.chosen(most)}?", yes=yes)
-        # What dies while somebody is asked is not deleted, also when others take letters meanwhile.
-        meant = filters.arguments | {"to_id": min(newest, filters.arguments.get("to_id", newest))}
-        more = {"limit": most} | ({} if at_most is None else {"at_most": at_most})
-        job = ask(url, timeout, "job.start", kind="purge_dead", filter=meant, note=note, **more)
-        if detach:
-            out.emit(job, f"job {job['job']} deletes {count_text(count, 'dead letter')}")
-            return
-        ended = follow(url, timeout, job, out)
-        require_done(ended)
-        count, number = ended["done"], ended["job"]
-    verb = "would be deleted" if dry_run else "deleted"
-    told = {"count": count, "dry_run": dry_run, **({} if number is None else {"job": number})}
-    out.emit(told, f"{count_text(count, 'dead letter')} {verb}")
+    count, most, newest = call(url, timeout, counted)
+    if dry_run or not most:
+        verb = "would be deleted" if dry_run else "deleted"
+        out.emit({"count": count, "dry_run": dry_run}, f"{count_text(count, 'dead letter')} {verb}")
+        return
+    least = "" if most == count else f"at least {count:,} and at most "
+    out.confirm(f"Delete {least}{filters.chosen(most)}?", yes=yes)
+    # What dies while somebody is asked is not deleted, also when others take letters meanwhile.
+    meant = filters.arguments | {"to_id": min(newest, filters.arguments.get("to_id", newest))}
+    more = {"limit": most} | ({} if at_most is None else {"at_most": at_most})
+    job = ask(url, timeout, "job.start", kind="purge_dead", filter=meant, note=note, **more)
+    if detach:
+        out.emit(job, f"job {job['job']} deletes {count_text(count, 'dead letter')}")
+        return
+    ended = follow(url, timeout, job, out)
+    require_done(ended)
+    told = {"count": ended["done"], "dry_run": False, "job": ended["job"]}
+    out.emit(told, f"{count_text(ended['done'], 'dead letter')} deleted")
+    require_all_read(ended)

@@ -11,13 +11,14 @@ import typer
 from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.filters import AtMost, Detach, Filters, Note, filtered
 from vibemq.cli.admin.dlq.replay_plan import PlanFile
-from vibemq.cli.admin.jobs.following import UNFINISHED, follow, require_done
+from vibemq.cli.admin.jobs.following import UNFINISHED, follow, require_all_read, require_done
 from vibemq.cli.exits import Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, queue_names
 from vibemq.cli.online import call, require_queue
 from vibemq.cli.output import Output, count_text
 from vibemq.client import Client
 from vibemq.client.address import parse
+from vibemq.errors import PreconditionFailed
 
 Canary = Annotated[
     int | None,
@@ -74,9 +75,10 @@ def replay(
     """Publish dead letters again, as new messages without attempts.
 
     The broker does it as a job, which survives crashes of the command and of the broker, and creates no duplicates.
-    After an interruption the same command goes on with the job, and --limit counts both runs together; guards that
-    the job does not have, such as another --canary, are refused. A job that is held, because its letters died
-    again, is not continued: exit code 6.
+    After an interruption the same command of the same user goes on with the job, and --limit counts both runs
+    together; guards that the job does not have, such as another --canary, are refused, and its --note stays. A job
+    that is held, because its letters died again, is not continued: exit code 6. Letters that cannot be read stay
+    where they are: exit code 6, too.
 
     Example: vibemq-admin dlq replay --queue orders --reason rejected --rate 100 --limit 50
     """
@@ -111,6 +113,7 @@ def replay(
     answer = {"count": count, "to": to, "dry_run": False, "resumed": resumed, "job": ended["job"]}
     again = f"; {ended['dead_again']:,} died again" if ended["dead_again"] else ""
     out.emit(answer, f"{count_text(count, 'dead letter')} replayed{place}{again}")
+    require_all_read(ended)
 
 
 class _Replay:
@@ -144,6 +147,7 @@ class _Replay:
         earlier = await _unfinished(mq, self._same)
         if earlier is not None and not self._fresh:
             self._refuse_other_guards(earlier)
+            self._refuse_more(earlier)
             if self._dry_run:
                 return None, _left(earlier), True
             return await _gone_on_with(mq, earlier, self._wanted["rate"]), _left(earlier), True
@@ -175,6 +179,17 @@ class _Replay:
                 f"job {number} of the same selection has not ended, and was started without {', '.join(lacking)}; go "
                 f"on with it as it is with `vibemq-admin job resume {number}`, or make a new selection with "
                 "--fresh"
+            )
+
+    def _refuse_more(self, job: dict[str, Any]) -> None:
+        """Raises PreconditionFailed, as the broker does for a new job."""
+        most = self._wanted["at_most"]
+        if most is not None and (job["selected"] is None or _left(job) > most):
+            left = "an unknown number of" if job["selected"] is None else f"{_left(job):,}"
+            raise PreconditionFailed(
+                f"job {job['job']} of the same selection has not ended, and has {left} dead letters left, more than "
+                f"--at-most {most:,}; nothing was done. Leave --at-most out to go on with it, or make a new selection "
+                "with --fresh"
             )
 
     def _letters(self) -> tuple[dict[str, Any], int | None, bool]:
@@ -210,12 +225,13 @@ def _key(same: dict[str, Any]) -> str:
 
 
 async def _unfinished(mq: Client, same: dict[str, Any]) -> dict[str, Any] | None:
-    """The latest job of the same command line that has not ended."""
+    """The latest job of the same command line and user that has not ended."""
     mark, place = _mark(same), dict[str, Any]()
+    user = (await mq.admin("user.self"))["user"]
     while True:
         found = await mq.admin("job.list", **place)
         for job in found["jobs"]:
-            if job["state"] in UNFINISHED and (job["key"] or "").startswith(mark):
+            if job["state"] in UNFINISHED and job["user"] == user and (job["key"] or "").startswith(mark):
                 return dict(job)
         if found["next"] is None:
             return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vibemq.cli.admin.jobs.following import follow as follow_job
-from vibemq.cli.admin.jobs.following import require_done
+from vibemq.cli.admin.jobs.following import require_all_read, require_done
 from vibemq.cli.admin.jobs.results import save_result
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, Yes
 from vibemq.cli.online import ask, ask_all
@@ -113,6 +113,7 @@ def follow(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEO
     found = follow_job(url, timeout, ask(url, timeout, "job.show", job=job), Output(json=json))
     _emit(found, json=json)
     require_done(found)
+    require_all_read(found)
 
 
 @app.command()

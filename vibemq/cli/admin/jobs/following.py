@@ -10,7 +10,7 @@ import anyio
 
 from vibemq.cli.exits import PartlyDone
 from vibemq.cli.online import ask, call
-from vibemq.cli.output import Output
+from vibemq.cli.output import Output, count_text
 from vibemq.cli.progress import tracked
 from vibemq.client import Client
 from vibemq.errors import VibeMQError
@@ -86,6 +86,15 @@ def require_done(job: dict[str, Any]) -> None:
     number, why = job["job"], f": {job['why']}" if job["why"] else ""
     more = f"; `vibemq-admin job resume {number}` goes on with it" if job["state"] in ("paused", "held") else ""
     raise PartlyDone(f"job {number} is {job['state']}{why}; {_progress(job)}{more}")
+
+
+def require_all_read(job: dict[str, Any]) -> None:
+    """Of one that is done. Raises PartlyDone: some letters were damaged, and stay where they are."""
+    if job["damaged"]:
+        raise PartlyDone(
+            f"job {job['job']} is done; {count_text(job['damaged'], 'more letter')} cannot be read and were left where "
+            "they are"
+        )
 
 
 def _progress(job: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from vibemq.cli.admin.jobs.following import require_all_read
 from vibemq.cli.exits import CommandFailed
 from vibemq.cli.online import call
 from vibemq.cli.output import Output, count_text, is_standard, whole_file
@@ -17,7 +18,11 @@ TAIL_BYTES = 256
 
 
 def save_result(url: str, timeout: float, job: str, file: Path, out: Output) -> None:
-    """Raises CommandFailed: what has come is not a whole file; then there is none."""
+    """
+    Raises:
+        CommandFailed: what has come is not a whole file; then there is none.
+        PartlyDone: the file is whole, and letters that cannot be read are not in it.
+    """
 
     async def work(mq: Client) -> dict[str, Any]:
         with whole_file(file) as stream:
@@ -27,6 +32,7 @@ def save_result(url: str, timeout: float, job: str, file: Path, out: Output) -> 
     if not is_standard(file):
         told = {"job": job, "count": tail["count"], "damaged": tail["damaged"], "file": str(file)}
         out.emit(told, f"{count_text(tail['count'], 'dead letter')} written to {file}")
+    require_all_read({"job": job, "damaged": tail["damaged"]})
 
 
 async def _copy(mq: Client, job: str, stream: BinaryIO, out: Output) -> dict[str, Any]:
