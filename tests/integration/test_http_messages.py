@@ -22,6 +22,7 @@ from vibemq.model.commands import Pressure, SetPressure
 from vibemq.model.options import Durability
 from vibemq.model.records import MessagesAdded
 from vibemq.testing.timed_broker import TimedBroker
+from vibemq.web.api.endpoints.messages import deliveries
 from vibemq.web.api.messages import session as peer_session
 
 pytestmark = pytest.mark.anyio
@@ -568,6 +569,28 @@ async def test_what_one_user_holds_is_bounded(api: ApiClient, monkeypatch: pytes
     assert len(await fetch(api, max=1)) == 1
     await settle(api, *({"lease": m["lease"], "verb": "ack"} for m in held))
     assert len(await fetch(api, max=3)) == 3
+
+
+async def test_what_a_client_that_goes_while_the_answer_is_made_was_given_goes_to_others(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publish(api)
+    leaves, made = asyncio.Event(), deliveries._items
+
+    async def until_it_leaves(receive: object) -> None:
+        await leaves.wait()
+
+    async def items(*given: Any) -> Any:
+        leaves.set()
+        await asyncio.sleep(0)
+        return await made(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deliveries, "until_gone", until_it_leaves)
+        patch.setattr(deliveries, "_items", items)
+        assert await api.code("POST", "/queues/q/deliveries", json={}) == (408, "REQUEST_TIMEOUT")
+    [delivery] = await fetch(api, wait_ms=20_000)
+    assert delivery["failed"] == 0
 
 
 @pytest.mark.parametrize("gone", ["/queues/q", "/queues/q/groups/g"])

@@ -13,7 +13,7 @@ from typing import Any
 
 from vibemq.errors import RateLimited, ShuttingDown, VibeMQError
 from vibemq.model.commands import Command, SetCapacity, Settle, Settlement, Subscribe, Unsubscribe
-from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply, Subscribed
+from vibemq.model.effects import ConsumerEnded, ConsumerLeft, Deliver, Effect, Reply, Subscribed
 from vibemq.model.options import QueueOptions
 from vibemq.model.rows import LARGE_ROW_BYTES, RowView
 from vibemq.model.stored import Slice
@@ -282,6 +282,8 @@ class HttpPeerSession(OptionalVerbs):
         for effect in effects:
             if isinstance(effect, Reply) and effect.token is not None:
                 effect.token(effect.result)
+            elif isinstance(effect, ConsumerLeft):
+                self._held.pop(effect.consumer, None)
             elif isinstance(effect, ConsumerEnded):
                 self._held.pop(effect.consumer, None)
                 fetch = self._fetches.get(effect.consumer)

@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.requests import Request
 from starlette.responses import Response
 
 from vibemq.auth.matrix import SUBSCRIBE
@@ -85,24 +84,27 @@ async def fetch(exchange: Exchange) -> Response:
     timeout_ms = wanted["ack_timeout_ms"]
     if timeout_ms is None:
         timeout_ms = min(options.ack_timeout_ms, ACK_TIMEOUT_MS_MAX) or ACK_TIMEOUT_MS
-    batch = await _fetched(
-        exchange.request,
-        peer.fetch(
-            queue,
-            wanted["group"],
-            wanted["max"] if options.consumers_settle else min(wanted["max"], UNSETTLED_MAX),
-            wait_ms=wanted["wait_ms"],
-            ack_timeout_ms=timeout_ms,
-            now=exchange.services.now(),
-        ),
+    fetching = peer.fetch(
+        queue,
+        wanted["group"],
+        wanted["max"] if options.consumers_settle else min(wanted["max"], UNSETTLED_MAX),
+        wait_ms=wanted["wait_ms"],
+        ack_timeout_ms=timeout_ms,
+        now=exchange.services.now(),
     )
-    items: list[orjson.Fragment] = []
-    for message in batch.messages:
-        # One by one, with turns for the loop between them: bodies are up to a megabyte.
-        items.append(orjson.Fragment(orjson.dumps(_delivery(exchange, peer.session.number, batch, message))))
-        if len(items) % 10 == 0 or len(message.row) > 65_536:
-            await asyncio.sleep(0)
-    return json_answer({"items": items}, exchange)
+    gone = asyncio.ensure_future(until_gone(exchange.request.receive))
+    try:
+        batch = await _fetched(fetching, gone)
+        try:
+            answer = json_answer({"items": await _items(exchange, peer, batch)}, exchange)
+            if gone.done():
+                raise _has_gone()
+        except BaseException:
+            peer.session.give_back(batch)
+            raise
+        return answer
+    finally:
+        gone.cancel()
 
 
 def _options(exchange: Exchange, queue: str, peer: HttpPeer) -> QueueOptions:
@@ -113,18 +115,30 @@ def _options(exchange: Exchange, queue: str, peer: HttpPeer) -> QueueOptions:
         return peer.session.queue_defaults
 
 
-async def _fetched(request: Request, fetching: Coroutine[Any, Any, FetchedBatch]) -> FetchedBatch:
+async def _fetched(fetching: Coroutine[Any, Any, FetchedBatch], gone: "asyncio.Future[None]") -> FetchedBatch:
     """What comes for a client that has gone meanwhile goes back unharmed."""
     task = asyncio.ensure_future(fetching)
-    gone = asyncio.ensure_future(until_gone(request.receive))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise Problem(HttpCode.REQUEST_TIMEOUT, "the client has gone")
+            raise _has_gone()
         return task.result()
     finally:
         task.cancel()
-        gone.cancel()
+
+
+def _has_gone() -> Problem:
+    return Problem(HttpCode.REQUEST_TIMEOUT, "the client has gone")
+
+
+async def _items(exchange: Exchange, peer: HttpPeer, batch: FetchedBatch) -> list[orjson.Fragment]:
+    items: list[orjson.Fragment] = []
+    for message in batch.messages:
+        # One by one, with turns for the loop between them: bodies are up to a megabyte.
+        items.append(orjson.Fragment(orjson.dumps(_delivery(exchange, peer.session.number, batch, message))))
+        if len(items) % 10 == 0 or len(message.row) > 65_536:
+            await asyncio.sleep(0)
+    return items
 
 
 def _delivery(exchange: Exchange, session: int, batch: FetchedBatch, message: FetchedMessage) -> dict[str, Any]:
