@@ -16,9 +16,22 @@ from vibemq.model.rows import Rows, pack_row
 class World:
     """A broker's doors."""
 
-    def __init__(self, native: int, omq: int, http: str, folder: Path, is_quiet: Callable[[], bool]) -> None:
-        """`is_quiet`: nobody but `peer` is connected, and nothing is left to do for those who were."""
+    def __init__(
+        self,
+        native: int,
+        omq: int,
+        http: str,
+        folder: Path,
+        is_quiet: Callable[[], bool],
+        forget_the_picture: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            is_quiet: nobody but `peer` is connected, and nothing is left to do for those who were.
+            forget_the_picture: of all queues, which calls share: each attempt takes it anew.
+        """
         self.is_quiet = is_quiet
+        self.forget_the_picture = forget_the_picture
         self.native, self.omq, self.http, self.folder = native, omq, http, folder
         self.peer = Peer(native)
         self._others: list[Peer | OmqPeer] = []
