@@ -16,6 +16,7 @@ from anyio.from_thread import start_blocking_portal
 
 import vibemq
 from tests.integration.fake_broker import FakeBroker
+from tests.waiting import wait_until
 from vibemq.errors import LocalProtocolError, NotConnected, PublishFailed, QueueNotFound, VibeMQError
 
 
@@ -42,15 +43,6 @@ def broker() -> Iterator[FakeBroker]:
 
 def address(broker: FakeBroker) -> str:
     return f"vibemq://127.0.0.1:{broker.port}"
-
-
-def wait_until(condition: Any) -> None:
-    done = threading.Event()
-    for _ in range(500):
-        if condition():
-            return
-        done.wait(0.01)
-    raise AssertionError("it did not come true within 5 s")
 
 
 def test_a_publish_leaves_nothing_behind(broker: FakeBroker) -> None:

@@ -3,7 +3,7 @@
 import random
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -15,6 +15,7 @@ import pytest
 import vibemq.sync
 from tests.integration.conditions import resident_mib, running
 from tests.interop.omq import OmqBroker
+from tests.waiting import wait_until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Http, Listener, Settings, StorageChoice
 from vibemq.protocols.omq.frames import (
@@ -149,15 +150,6 @@ def numbered(first: int, last: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, last + 1)]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    ticks = threading.Event()
-    for _ in range(int(WAIT_S / 0.05)):
-        if condition():
-            return
-        ticks.wait(0.05)
-    raise AssertionError("it did not come to pass")
-
-
 # -- delivery ----------------------------------------------------------------------------------------------------------
 
 
@@ -208,7 +200,7 @@ def test_round_robin_shares_and_an_ack_settles(broker: OmqBroker, mq: vibemq.syn
         for peer in (one, two):
             # The next ping is behind the messages, and its echo settles them.
             peer.read_aside()
-        wait_for(lambda: mq.queue_info(jobs).in_flight == 0)
+        wait_until(lambda: mq.queue_info(jobs).in_flight == 0)
         assert mq.queue_info(jobs).ready == 0
 
 
@@ -419,5 +411,5 @@ def test_acks_settle_with_every_provider(tmp_path: Path) -> None:
             peer.subscribe("ticks", "From_beginning", number=2)
             assert [message.body for message in peer.messages(30_000)] == numbered(1, 30_000)
             peer.read_aside()
-            wait_for(lambda: mq.queue_info("jobs").in_flight == 0)
+            wait_until(lambda: mq.queue_info("jobs").in_flight == 0)
             assert mq.queue_info("jobs").ready == 0

@@ -4,13 +4,13 @@ import errno
 import os
 import resource
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.storage.test_lmdb_provider import a_queue, messages, sequences
+from tests.waiting import wait_until
 from vibemq.errors import StorageFull
 from vibemq.model.records import HandedOut, Settled
 from vibemq.storage.lmdb.compaction import COMPACTING
@@ -29,8 +29,6 @@ SETTINGS = LmdbSettings(
 IMPATIENT = SETTINGS.model_copy(update={"checkpointer_silence_ms": 500})
 BOUNDED = SETTINGS.model_copy(update={"journal_bytes_max": 1 << 20})
 GIB = 1 << 30
-LOOKS = 2_000
-"""At most so many rounds of housekeeping, 20 ms apart, until something must have happened."""
 
 
 class Disk:
@@ -67,13 +65,13 @@ def provider(folder: Path, disk: Disk) -> Iterator[LmdbProvider]:
 
 
 def housekeep_until(provider: LmdbProvider, happened: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(LOOKS):
+    def has_happened() -> bool:
         if happened():
-            return
+            return True
         provider.maintain()
-        pause.wait(0.02)
-    raise AssertionError(f"it did not happen: {provider.stats()}")
+        return False
+
+    wait_until(has_happened, lambda: provider.stats())
 
 
 def fill(provider: LmdbProvider, count: int = 8_000) -> None:
