@@ -3,7 +3,6 @@
 route → host → origin → login → rate and slot → query → rights → content type, body → idempotency → endpoint → answer
 """
 
-import asyncio
 import logging
 import os
 import time
@@ -53,13 +52,11 @@ from vibemq.web.api.messages.hiding import check_filters, without_bodies
 from vibemq.web.api.messages.leases import key_of
 from vibemq.web.api.sessions import cookie_in
 from vibemq.web.api.state import ApiState
-from vibemq.web.limits import EXTEND, Receive, Scope, Send
+from vibemq.web.limits import Receive, Scope, Send
 
 log = logging.getLogger("vibemq.http")
 
 URL_BYTES_MAX = 8_192
-LATE_S = 30.0
-"""What the connection leaves an answer beyond the time of its operation."""
 _BASE = BASE.split("/")
 _INTERRUPTED = (
     "the first request with this key ended with a fault of the broker, and may have been carried out: look at what is "
@@ -266,16 +263,8 @@ class HttpApi:
 
     async def _ask(self, exchange: Exchange, arguments: Mapping[str, Any]) -> Any:
         endpoint = exchange.endpoint
-        try:
-            if (extend := exchange.request.scope.get(EXTEND)) is not None:
-                extend(endpoint.timeout_s + LATE_S)
-            async with asyncio.timeout(endpoint.timeout_s):
-                answered = await self._services.operations.ask(exchange.user, endpoint.operation, arguments)
-        except TimeoutError:
-            raise Problem(
-                ErrorCode.TIMEOUT,
-                f"there was no answer within {endpoint.timeout_s:g} s; what was asked for may still be carried out",
-            ) from None
+        async with exchange.in_time():
+            answered = await self._services.operations.ask(exchange.user, endpoint.operation, arguments)
         exchange.unchanged = answered.unchanged
         result = await plain(answered.result, endpoint.items)
         if endpoint.status == 201 and was_tried(result):

@@ -171,7 +171,8 @@ async def settle_many(exchange: Exchange) -> Response:
             "settlements",
         )
     door = exchange.state.door
-    outcomes = await settle(door.peers, door.seal, exchange.user.principal, items)
+    async with exchange.in_time():
+        outcomes = await settle(door.peers, door.seal, exchange.user.principal, items)
     results = [_result(outcome) for outcome in outcomes]
     failed = [outcome.error for outcome in outcomes if outcome.error is not None]
     if len(failed) == len(outcomes):

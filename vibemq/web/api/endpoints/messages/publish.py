@@ -177,7 +177,13 @@ def _refused_json(refused: RefusedMessage) -> dict[str, Any]:
 
 async def _ask_to_publish(exchange: Exchange, batch: NewMessages) -> Published:
     peer = exchange.state.door.peers.of(exchange.user.principal, exchange.user.host)
-    return await peer.publish(exchange.path["queue"], batch.packed(), batch.extras or None)
+    try:
+        async with exchange.in_time():
+            return await peer.publish(exchange.path["queue"], batch.packed(), batch.extras or None)
+    except Problem:
+        # Who asks again with the same key hears what has become of it, where the queue knows the key.
+        exchange.passing = bool(_dedup_window_ms(exchange))
+        raise
 
 
 def _warnings(exchange: Exchange, batch: NewMessages) -> list[str]:
