@@ -14,9 +14,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from anyio import to_thread
+from pydantic import SecretStr
 
 import vibemq
 from tests.integration.access import PASSWORD, cheap_hash
@@ -58,7 +61,8 @@ def anyio_backend() -> str:
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     listeners = Listener(port=0), Listener(port=0, protocol="omq"), Listener(port=0, protocol="blazingmq")
     protocols = {"blazingmq": {"domains": {"d": {}}}}
-    settings = Settings(data_dir=tmp_path / "data", listeners=listeners, protocols=protocols, http=Http(port=0))
+    http = Http(port=0, requests_per_second=0)
+    settings = Settings(data_dir=tmp_path / "data", listeners=listeners, protocols=protocols, http=http)
     async with Broker(settings=settings) as broker:
         yield broker
 
@@ -75,14 +79,16 @@ def is_a_brokers(module: str) -> bool:
 
 
 @contextmanager
-def no_cycles() -> Iterator[None]:
+def no_cycles(*, of_clients: str = "-") -> Iterator[None]:
+    """`of_clients`: a module whose objects a client in this process leaves, too."""
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         yield
         gc.collect()
-        brokers = (thing for thing in gc.garbage if is_a_brokers(module_of(thing)))
+        modules = ((thing, module_of(thing)) for thing in gc.garbage)
+        brokers = (one for one, module in modules if is_a_brokers(module) and not module.startswith(of_clients))
         found = Counter(getattr(thing, "__qualname__", type(thing).__qualname__) for thing in brokers)
     finally:
         gc.set_debug(0)
@@ -240,6 +246,99 @@ async def test_pages_of_the_http_server(broker: Broker) -> None:
         for _ in range(TIMES):
             for path in paths:
                 await to_thread.run_sync(ask, path)
+
+
+async def test_the_http_api_and_its_refusals(broker: Broker) -> None:
+    asked = [
+        ("GET", "/overview", None),
+        ("GET", "/queues/none", None),
+        ("GET", "/openapi.json", None),
+        ("PUT", "/queues/q", {}),
+        ("PUT", "/queues/q", {"max_attempts": 9}),
+        ("PUT", "/queues/q", {"nonsense": 9}),
+        ("POST", "/queues/q/messages?lines=1", {}),
+        ("POST", "/queues/q/deliveries", {"max": 1, "wait_ms": 0}),
+        ("POST", "/deliveries", {"settlements": [{"lease": "x", "verb": "ack"}]}),
+        ("POST", "/dead-letters/preview", {"filter": {"queue": "none"}}),
+        ("DELETE", "/queues/q?at_most=-1", None),
+        ("DELETE", "/queues/q", None),
+        ("GET", "/nothing", None),
+        ("PATCH", "/jobs/77", {"state": "paused"}),
+    ]
+    async with client_of(broker) as http:
+        await every(http, asked)
+        with no_cycles(of_clients="h11"):
+            for _ in range(TIMES):
+                await every(http, asked)
+
+
+async def test_jobs(broker: Broker) -> None:
+    async with vibemq.connect(broker.url) as mq, client_of(broker) as http:
+        await mq.create_queue("q", max_attempts=1)
+
+        async def jobs() -> None:
+            await mq.publish_many("q", [b"x"] * 3)
+            async with mq.subscribe("q") as subscription:
+                for _ in range(3):
+                    (await anext(subscription)).reject("no")
+            for kind in ("replay", "purge_dead"):
+                body = {"kind": kind, "filter": {"queue": "q"}, "rate": 1}
+                job = (await http.post("/jobs", json=body)).json()["job"]
+                for state in ("paused", "running", "cancelled", "running"):
+                    await http.patch(f"/jobs/{job}", json={"state": state})
+            await http.post("/jobs", json={"kind": "purge_dead", "filter": {"queue": "q"}})
+            await until(lambda: not broker._running().job_runner._workers)
+
+        await jobs()
+        with no_cycles(of_clients="h11"):
+            for _ in range(5):
+                await jobs()
+
+
+async def test_logins_over_http(tmp_path: Path) -> None:
+    auth = Auth(users={"ann": User(password_hash=SecretStr(cheap_hash()), superuser=True)})
+    http_settings = Http(port=0, requests_per_second=0)
+    settings = Settings(data_dir=tmp_path / "data", listeners=(Listener(port=0),), http=http_settings, auth=auth)
+    async with Broker(settings=settings) as broker, client_of(broker) as http:
+
+        async def come_and_go() -> None:
+            for password in (PASSWORD, "wrong"):
+                await http.post("/session", json={"user": "ann", "password": password})
+            await http.delete("/session")
+
+        await come_and_go()
+        with no_cycles(of_clients="h11"):
+            for _ in range(3):
+                await come_and_go()
+
+
+async def test_streams_that_are_closed(broker: Broker) -> None:
+    async with client_of(broker) as http:
+        await http.put("/queues/q", json={})
+
+        async def look() -> None:
+            for path in ("/events?topic=overview&topic=queues", "/queues/q/tail"):
+                async with http.stream("GET", path) as answer:
+                    await anext(answer.aiter_raw())
+
+        await look()
+        with no_cycles(of_clients="h11"):
+            for _ in range(5):
+                await look()
+            for _ in range(100):
+                await asyncio.sleep(0)
+
+
+def client_of(broker: Broker) -> httpx.AsyncClient:
+    assert broker.http_address is not None
+    host, port = broker.http_address
+    address = f"http://{host}:{port}/api/v1"
+    return httpx.AsyncClient(base_url=address, headers={"Sec-Fetch-Site": "same-origin"}, timeout=60, trust_env=False)
+
+
+async def every(http: httpx.AsyncClient, asked: list[tuple[str, str, dict[str, Any] | None]]) -> None:
+    for method, path, body in asked:
+        await http.request(method, path, **({} if body is None else {"json": body}))
 
 
 @pytest.mark.parametrize("data", [b"no request\r\n\r\n", b"GET / HTTP/1.1\r\nHost\r\n\r\n", b"GET / HTTP/9\r\n\r\n"])

@@ -9,6 +9,7 @@ from vibemq.errors import AuthFailed, VibeMQError
 from vibemq.model.commands import Command
 from vibemq.protocols.session import Authenticate, Principal
 from vibemq.server.access.authenticator import Authenticator
+from vibemq.server.commit.release_order import told_to_nobody
 
 
 class _Login:
@@ -25,12 +26,15 @@ class _Login:
         self.host = host
         self.connection_id = connection_id
         self.protocol = protocol
-        self.session = self
         self.principal: Principal | None = None
+        self.wake: Callable[[], None] = told_to_nobody
         self.parted = False
         """Nobody waits for the answer any more."""
-        self.wake: Callable[[], None] = self.process
         self.answer: asyncio.Future[Principal] = asyncio.get_running_loop().create_future()
+
+    @property
+    def session(self) -> "_Login":
+        return self
 
     def authenticated(self, token: Any, principal: Principal) -> None:
         self.principal = principal

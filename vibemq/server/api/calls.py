@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from vibemq.errors import AuthError, RateLimited, ShuttingDown, VibeMQError
+from vibemq.errors import AuthError, RateLimited, ShuttingDown, VibeMQError, forget_frames
 from vibemq.model.commands import Command
 from vibemq.operations import Call
 from vibemq.server.access.command_audit import CommandAudit
@@ -53,6 +53,7 @@ class ApiCalls:
         try:
             answer.set_result(await self._answered(asker, call))
         except VibeMQError as error:
+            forget_frames(error)
             answer.set_exception(error)
         except BaseException as error:
             # Who waits was not cancelled, and must not be told that it was.

@@ -23,6 +23,7 @@ from vibemq.errors import (
     ShuttingDown,
     StorageFull,
     VibeMQError,
+    forget_frames,
 )
 from vibemq.web.api.answers import filters_of, json_answer, page_of, plain, problem_answer
 from vibemq.web.api.arguments import RequestReader
@@ -103,10 +104,10 @@ class HttpApi:
     async def _answered(self, request: Request, request_id: str, held: ExitStack) -> Response:
         try:
             return await self._answer(request, request_id, held)
-        except VibeMQError as error:
-            return self._refusal(request, request_id, as_problem(error))
-        except Problem as problem:
-            return self._refusal(request, request_id, problem)
+        except (VibeMQError, Problem) as error:
+            # Whoever has waited for it in one of its frames keeps it.
+            forget_frames(error)
+            return self._refusal(request, request_id, error if isinstance(error, Problem) else as_problem(error))
         except Exception:
             # A bug of ours ends one request: neither the broker nor the connection.
             log.exception("%s of the HTTP API has failed", request.method, extra={"request": request_id})
@@ -234,6 +235,7 @@ class HttpApi:
         except (VibeMQError, Problem) as error:
             if isinstance(error, StorageFull) and not error.may_hold:
                 exchange.passing = True
+            forget_frames(error)
             problem = error if isinstance(error, Problem) else as_problem(error)
             response = self._refusal(exchange.request, exchange.user.connection_id, problem)
         except BaseException:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from vibemq.errors import InvalidPayload, VibeMQError
+from vibemq.errors import InvalidPayload, VibeMQError, forget_frames
 from vibemq.model.access import Principal
 from vibemq.model.arguments import has_utf8
 from vibemq.model.commands import Command, Extend, Settle, Settlement
@@ -83,6 +83,7 @@ async def settle(
             if peer is None:
                 raise _ended()
         except (VibeMQError, Problem) as error:
+            forget_frames(error)
             outcomes[index].error = error
             continue
         key = (lease.session, lease.consumer, wish)
@@ -114,6 +115,7 @@ async def _carry_out(some: _Together, outcomes: list[SettlementOutcome]) -> None
     try:
         settled: SettledRuns = await some.peer.ask(command, heard)
     except VibeMQError as error:
+        forget_frames(error)
         for index in some.indexes:
             outcomes[index].error = error
         return

@@ -145,14 +145,13 @@ class NewestMessages:
 
 
 class _TailedQueue:
-    __slots__ = ("end_tap", "newest", "tails")
+    __slots__ = ("newest", "tails")
 
-    def __init__(self, queue_id: int, tap: Tap) -> None:
+    def __init__(self) -> None:
         self.newest = NewestMessages()
         self.tails = 0
-        self.end_tap = tap(queue_id, self._seen)
 
-    def _seen(self, record: MessagesAdded | StageMoved) -> None:
+    def seen(self, record: MessagesAdded | StageMoved) -> None:
         try:
             self.newest.note(record)
         except Exception:
@@ -165,22 +164,24 @@ class TailedQueues:
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap
-        self._by_queue: dict[int, _TailedQueue] = {}
+        self._by_queue: dict[int, tuple[_TailedQueue, Callable[[], None]]] = {}
+        """With what ends its tap."""
 
     def enter(self, queue_id: int) -> NewestMessages:
-        queue = self._by_queue.get(queue_id)
-        if queue is None:
-            queue = self._by_queue[queue_id] = _TailedQueue(queue_id, self._tap)
+        if queue_id not in self._by_queue:
+            queue = _TailedQueue()
+            self._by_queue[queue_id] = queue, self._tap(queue_id, queue.seen)
+        queue, _ = self._by_queue[queue_id]
         queue.tails += 1
         return queue.newest
 
     def leave(self, queue_id: int) -> None:
         """Once for each time that it was entered."""
-        queue = self._by_queue[queue_id]
+        queue, end_tap = self._by_queue[queue_id]
         queue.tails -= 1
         if not queue.tails:
             del self._by_queue[queue_id]
-            queue.end_tap()
+            end_tap()
 
 
 def _cut(record: MessagesAdded) -> list[SeenMessage]:
