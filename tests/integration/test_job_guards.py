@@ -8,6 +8,7 @@ from tests.integration.test_operations import dead
 from tests.waiting import until
 from vibemq.model.commands import Pressure, SetPressure
 from vibemq.model.jobs.job_records import JobAdvanced, JobChanged
+from vibemq.model.records import DeadRemoved
 from vibemq.server.jobs import worker
 
 pytestmark = pytest.mark.anyio
@@ -195,3 +196,31 @@ async def test_a_full_disk_stops_a_replay_until_there_is_room_and_doubles_nothin
     info = await mq.queue_info("q")
     assert info is not None
     assert (info.ready, info.dead) == (0, 0)
+
+
+async def test_a_full_disk_lets_a_purge_wait_and_counts_no_letter_twice(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of its letters is owed: until it is stored they are still to be read."""
+    broker, mq = started
+    await dead(mq, broker, "q", 120)
+    disk = FullDisk(broker, monkeypatch, lambda record: isinstance(record, DeadRemoved))
+    number = (await mq.admin("job.start", kind="purge_dead"))["job"]
+    await reached(mq, number, "waiting", "the disk is full")
+    refused = disk.refused
+
+    async def has_tried_again() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        await job_of(mq, number)
+        return disk.refused >= refused + 5
+
+    await until(has_tried_again)
+    disk.is_full = False
+
+    async def is_done() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        return bool((await job_of(mq, number))["state"] == "done")
+
+    await until(is_done)
+    job = await job_of(mq, number)
+    assert (job["done"], job["skipped"], job["examined"]) == (120, 0, 120)

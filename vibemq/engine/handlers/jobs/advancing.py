@@ -63,7 +63,8 @@ def count_step(
             state.jobs.forget_made(before, job)
             # It counts with the messages, and goes with them when they cannot be stored.
             step.undo.append(partial(_take_back, state, record, before.cursor))
-    step.answer(command, JobStepped(done, left, job), need)
+    answer = step.answer if made[0] else step.answer_standing
+    answer(command, JobStepped(done, left, job), need)
 
 
 def advance(state: EngineState, step: Step, command: AdvanceJob) -> None:

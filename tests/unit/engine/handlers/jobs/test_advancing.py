@@ -81,9 +81,12 @@ def test_a_step_behind_one_that_was_not_stored_does_not_pass_over_its_letters(
 def test_a_purge_that_was_not_stored_is_owed_with_its_account(driver: JobsDriver) -> None:
     driver.start(JobKind.PURGE_DEAD)
     driver.hold = True
-    driver.purge([1, 2], cursor=2)
+    driver.handle(PurgeDead(0, "asked", [1, 2], {1: 1, 2: 1}, step=JobStep(1, 2, 2)))
     driver.refuse()
+    assert driver.answer("asked") is None, "it stays true, and is told when it is stored"
     driver.hold = False
+    driver.keep()
+    assert driver.answer("asked").count == 2
     assert (driver.job().done, driver.engine.dead_count) == (2, 8)
     driver.advance(5_000)
     driver.check()
@@ -98,6 +101,7 @@ def test_what_an_export_has_copied_is_counted_and_owed_when_it_was_not_stored(dr
     driver.step(8, done=4)
     driver.refuse()
     driver.hold = False
+    driver.keep()
     assert (driver.job().done, driver.job().cursor, driver.engine.dead_count) == (7, 8, 10)
     driver.advance(5_000)
     driver.check()
