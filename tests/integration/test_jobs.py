@@ -24,7 +24,7 @@ from vibemq.errors import (
     QueueFull,
     QueueNotFound,
 )
-from vibemq.model.jobs.job import JobState
+from vibemq.model.jobs.job import KEPT_MS, JobState
 from vibemq.operations.jobs import edits
 from vibemq.operations.jobs.counting import count_letters
 from vibemq.server.broker import Broker
@@ -235,6 +235,15 @@ async def test_one_key_is_one_job(started: Started) -> None:
     await dead(mq, broker, "q", 9)
     # The answer to a request that was lost is given again, whatever has died since.
     assert (await mq.admin("job.start", kind="purge_dead", key="p", at_most=7))["job"] == again["job"]
+
+
+async def test_jobs_that_ended_long_ago_are_forgotten_in_a_quiet_broker(started: Started) -> None:
+    broker, mq = started
+    for _ in range(3):
+        number = (await mq.admin("job.start", kind="purge_dead"))["job"]
+        await reached(mq, number, "done")
+    broker.advance(KEPT_MS / 1000 + 1)
+    await until(lambda: list(broker._running().engine.jobs.by_id) == [3])
 
 
 async def test_an_edited_letter_goes_and_its_message_comes(started: Started) -> None:

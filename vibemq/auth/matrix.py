@@ -75,6 +75,7 @@ COMMANDS: Mapping[type, Row] = {
     c.StartJob: (NEVER,),
     c.ChangeJob: (NEVER,),
     c.AdvanceJob: (NEVER,),
+    c.ForgetJobs: (NEVER,),
     c.ForgetApplication: (NEVER,),
     c.ChangeAccounts: (NEVER,),
     c.SetFlow: (NEVER,),

@@ -142,6 +142,7 @@ _OWN_HANDLERS: dict[type, Handler] = {
     ask.StartJob: starting.start,
     ask.ChangeJob: starting.change,
     ask.AdvanceJob: advancing.advance,
+    ask.ForgetJobs: starting.forget,
     ask.SetPressure: _set_pressure,
     ask.Classified: classified,
 }

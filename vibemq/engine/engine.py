@@ -515,8 +515,11 @@ class Engine:
         self._settle_wait(step, wait, ticket)
 
 
+_NEVER_ANSWERED = ask.SetFlow | ask.CloseSession | ask.EndConsumers | ask.SetPressure | ask.Classified | ask.ForgetJobs
+
+
 def _refuse(step: Step, command: "ask.Command", error: VibeMQError) -> None:
     # The reply keeps it, and its frames would keep the step.
     forget_frames(error)
-    if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.EndConsumers | ask.SetPressure | ask.Classified):
+    if not isinstance(command, _NEVER_ANSWERED):
         step.refuse(command, error)

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 SESSION = 1
 TOLD_AT_ONCE = {ask.DescribeQueue, ask.ListQueues, ask.Extend, ask.SetCapacity, ask.SetShare, ask.Respond, ask.GiveUp}
 """They say how things are, or change what no restart keeps."""
-NEVER_ANSWERED = {ask.EndConsumers, ask.SetFlow, ask.CloseSession, ask.SetPressure, ask.Classified}
+NEVER_ANSWERED = {ask.EndConsumers, ask.SetFlow, ask.CloseSession, ask.SetPressure, ask.Classified, ask.ForgetJobs}
 STAGE = "~stage/1/s/app"
 
 

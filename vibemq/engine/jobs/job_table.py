@@ -111,14 +111,20 @@ class JobTable:
     def get(self, job_id: int) -> StoredJob | None:
         return self.by_id.get(job_id)
 
-    def with_key(self, user: str, key: str, since: int) -> StoredJob | None:
-        """The user's job with this key. `since`: when the user was made."""
+    def with_key(self, user: str, key: str, since: int, now: int) -> StoredJob | None:
+        """The user's job with this key, which ends some time after its job. `since`: when the user was made."""
         # One of an older store does not tell when its user was made.
         for made in (since, -1):
             job = self.by_id.get(self.by_key.get((user, key, made), 0))
-            if job is not None and job.belongs_to(user, since):
+            if job is not None and job.belongs_to(user, since) and not job.is_over(now):
                 return job
         return None
+
+    def old(self, now: int) -> list[StoredJob]:
+        """Those that have ended long ago, the oldest first, without the latest of all jobs: the next is numbered behind
+        it."""
+        found = (job for job in self.by_id.values() if job.is_over(now) and job.job_id != self.next_id - 1)
+        return sorted(found, key=lambda job: (job.ended_at, job.job_id))
 
     def export_users(self) -> list[str]:
         """Whose the files of exports are, those that will be written among them."""

@@ -18,6 +18,7 @@ from vibemq.model.commands.consumers import (
 from vibemq.model.commands.dead_letters import (
     AdvanceJob,
     ChangeJob,
+    ForgetJobs,
     PurgeDead,
     ReplayDead,
     StartJob,
@@ -92,6 +93,7 @@ __all__ = [
     "Extend",
     "FilterGroup",
     "ForgetApplication",
+    "ForgetJobs",
     "GiveUp",
     "ImportMessages",
     "JoinCursor",
@@ -169,6 +171,7 @@ Command = (
     | StartJob
     | ChangeJob
     | AdvanceJob
+    | ForgetJobs
     | CloseSession
     | Classified
     | EndConsumers

@@ -85,6 +85,11 @@ class ChangeJob:
 
 
 @dataclass(slots=True)
+class ForgetJobs:
+    """Those that have ended long ago. Nobody is answered."""
+
+
+@dataclass(slots=True)
 class AdvanceJob:
     """A step that moves no letter: none fitted, or they were copied. Reply: `JobStepped`."""
 

@@ -125,6 +125,10 @@ class StoredJob:
     def has_ended(self) -> bool:
         return self.state in ENDED
 
+    def is_over(self, now: int) -> bool:
+        """Whether it has ended so long ago that it is not kept."""
+        return self.has_ended and self.ended_at < now - KEPT_MS
+
     def belongs_to(self, user: str, since: int) -> bool:
         """`since`: when the user was made. Somebody else may have had the name before, or may have been given it."""
         if user != self.plan.user:

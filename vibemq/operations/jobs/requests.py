@@ -122,7 +122,7 @@ class Jobs:
         now, last_id = self._clock.now(), self._engine.readers.last_dead_id()
         since = principal.since if principal is not None else 0
         selected = -1
-        if wanted.key is None or self._engine.jobs.with_key(user, wanted.key, since) is None:
+        if wanted.key is None or self._engine.jobs.with_key(user, wanted.key, since, now) is None:
             if kind is JobKind.EXPORT_DEAD:
                 check_export(self._files)
             selected = await self._count(wanted, now, last_id)

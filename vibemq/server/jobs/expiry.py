@@ -1,13 +1,13 @@
 """The end of exports that somebody has paused, or that hold by themselves, and that nobody has gone on with: they keep
-the room of their files from others."""
+the room of their files from others. And of all that is kept of jobs that have ended long ago."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
 from vibemq.errors import JobNotFound, JobStateConflict, StorageFull
-from vibemq.model.commands import ChangeJob
+from vibemq.model.commands import ChangeJob, Command, ForgetJobs
 from vibemq.model.jobs.job import KEPT_MS, JobKind, JobState, StoredJob
 from vibemq.operations.contracts import CommandSession, InstantSource
 
@@ -23,6 +23,20 @@ class TableOfJobs(Protocol):
     def with_file(self) -> Iterable[int]: ...
 
     def get(self, job_id: int) -> StoredJob | None: ...
+
+    def old(self, now: int) -> list[StoredJob]: ...
+
+
+class OldJobs:
+    def __init__(self, jobs: TableOfJobs, decide: Callable[[list[Command]], None], clock: InstantSource) -> None:
+        self._jobs = jobs
+        self._decide = decide
+        self._clock = clock
+
+    async def tidy(self) -> None:
+        """Forget them, also where nobody starts another job."""
+        if self._jobs.old(self._clock.now()):
+            self._decide([ForgetJobs()])
 
 
 class StillExports:

@@ -13,8 +13,8 @@ from vibemq.engine.jobs.job_table import RUNNING_MAX, JobTable
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import IdempotencyConflict, InvalidOptions, JobNotFound, JobStateConflict
-from vibemq.model.commands import ChangeJob, StartJob
-from vibemq.model.jobs.job import KEPT_MS, UNTRIED, JobEvent, JobKind, JobState, StoredJob
+from vibemq.model.commands import ChangeJob, ForgetJobs, StartJob
+from vibemq.model.jobs.job import UNTRIED, JobEvent, JobKind, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobChanged, JobsForgotten, JobStarted, changed
 from vibemq.model.options import Durability
 
@@ -41,7 +41,7 @@ _WORDS = {JobState.PAUSED: "paused", JobState.RUNNING: "resumed", JobState.CANCE
 
 def start(state: EngineState, step: Step, command: StartJob) -> None:
     plan, jobs = command.plan, state.jobs
-    known = jobs.with_key(plan.user, plan.key, command.since) if plan.key else None
+    known = jobs.with_key(plan.user, plan.key, command.since, step.now) if plan.key else None
     if known is not None:
         if known.plan.digest != plan.digest:
             raise IdempotencyConflict(
@@ -241,14 +241,19 @@ def let_run(state: EngineState, step: Step) -> None:
         note(state, step, JobChanged(job.job_id, step.now, JobEvent(step.now, word), JobState.RUNNING))
 
 
+def forget(state: EngineState, step: Step, command: ForgetJobs) -> None:
+    forget_old(state, step)
+
+
 def forget_old(state: EngineState, step: Step) -> None:
     """Those that have ended long ago, or are too many; the latest job stays, since the next is numbered behind it."""
-    ended = sorted(
-        (job for job in state.jobs.by_id.values() if job.has_ended and job.job_id != state.jobs.next_id - 1),
+    jobs = state.jobs
+    old = jobs.old(step.now)
+    others = {job.job_id for job in old} | jobs.with_file | {jobs.next_id - 1}
+    counted = sorted(
+        (job for job in jobs.by_id.values() if job.has_ended and job.job_id not in others),
         key=lambda job: (job.ended_at, job.job_id),
     )
-    old = [job for job in ended if job.ended_at < step.now - KEPT_MS]
-    counted = (job for job in ended[len(old) :] if job.job_id not in state.jobs.with_file)
     gone = [job.job_id for job in (*old, *_too_many(counted))]
     if gone:
         state.jobs.drop(gone)
