@@ -1,6 +1,7 @@
 """Exports as jobs: the file holds every letter once, whatever comes in between, and is for those who may have it."""
 
 import base64
+import errno
 import hashlib
 import os
 import stat
@@ -203,6 +204,28 @@ async def test_a_full_disk_stops_the_export_with_a_sentence_until_there_is_room(
         broker.advance(worker.RETRY_MS / 1000)
         await reached(mq, number, "done", done=20)
         assert lines_of(await file_of(mq, number))[1]["count"] == 20
+
+
+@pytest.mark.parametrize("step", ["resume", "finish"])
+async def test_a_disk_without_room_for_the_name_of_a_file_lets_the_export_wait(
+    started: Started, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 20)
+    do = getattr(ExportFolder, step)
+
+    def do_and_flush_nothing(*arguments: Any) -> None:
+        do(*arguments)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(ExportFolder, step, do_and_flush_nothing)
+        number = (await export_of(mq))["job"]
+        await reached(mq, number, "waiting", "No space left on device; it goes on when there is room")
+    broker.advance(worker.RETRY_MS / 1000)
+    await reached(mq, number, "done", done=20)
+    letters, tail = lines_of(await file_of(mq, number))
+    assert (len(letters), tail["count"]) == (20, 20)
 
 
 async def test_a_count_that_the_disk_did_not_take_doubles_no_line(

@@ -19,7 +19,7 @@ from vibemq.operations.contracts import StoreAccess
 from vibemq.operations.messages import letter_json, payload_json
 from vibemq.operations.reading.instants import with_instants
 from vibemq.server.jobs.export_files import ExportFiles, name_of
-from vibemq.server.jobs.export_folder import MARK_EVERY_BYTES, ExportFolder, ExportLost, NoRoom
+from vibemq.server.jobs.export_folder import MARK_EVERY_BYTES, NO_ROOM, ExportFolder, ExportLost, NoRoom
 
 log = logging.getLogger("vibemq.jobs")
 
@@ -124,6 +124,10 @@ class LetterExport:
                 "the export again"
             ) from None
         except OSError as error:
+            if error.errno in NO_ROOM:
+                # A part of it may be done: whoever goes on looks at the file again.
+                self._lines = -1
+                raise MustWait(f"its file cannot be written: {error.strerror}; it goes on when there is room") from None
             raise StorageError(
                 f"its file cannot be written: {error.strerror or error}; repair that and start the export again"
             ) from error
