@@ -74,6 +74,18 @@ async def test_letters_go_where_each_died_or_where_they_are_told(started: Starte
     assert (sum(counts), counts[2]) == (120, 30)
 
 
+@pytest.mark.parametrize("bound", [{"limit": 6}, {"canary": 6}])
+async def test_the_oldest_letters_of_all_queues_go_first(started: Started, bound: dict[str, int]) -> None:
+    broker, mq = started
+    for _ in range(5):
+        for queue in ("a", "b"):
+            await dead(mq, broker, queue, 1)
+    number = (await mq.admin("job.start", kind="replay", **bound))["job"]
+    await reached(mq, number, "done" if "limit" in bound else "waiting", done=6)
+    infos = [broker.queue_info(queue) for queue in ("a", "b")]
+    assert [info.ready for info in infos if info is not None] == [3, 3]
+
+
 async def test_a_job_purges_by_facts_and_by_messages(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 20)

@@ -213,10 +213,13 @@ class JobWorker:
     async def _read(self, job: StoredJob) -> LetterPage:
         if self._pages is None:
             self._pages = LetterPages(self._services.reader, job)
-        if job.plan.kind is not JobKind.EXPORT_DEAD:
-            return await self._pages.read(job.cursor)
-        most = self._pace.letters(job.rate) if job.rate else PAGE_LETTERS
-        return await self._pages.read(job.cursor, most if job.left is None else min(most, job.left))
+        # A page goes queue by queue: what is beyond the limit is not read, so that the oldest of all queues go.
+        most = PAGE_LETTERS if job.left is None else min(PAGE_LETTERS, job.left)
+        if job.in_canary:
+            most = min(most, job.plan.canary - job.done)
+        if job.plan.kind is JobKind.EXPORT_DEAD and job.rate:
+            most = min(most, self._pace.letters(job.rate))
+        return await self._pages.read(job.cursor, most)
 
     async def _write_out(self, job: StoredJob, page: LetterPage) -> None:
         """A page of an export: first into the file, then into the count."""
