@@ -7,6 +7,7 @@ from tests.integration.jobs import Started, guarded, job_of, reached, started, t
 from tests.integration.test_operations import dead
 from tests.waiting import until
 from vibemq.model.commands import Pressure, SetPressure
+from vibemq.model.jobs import job_records
 from vibemq.model.jobs.job_records import JobAdvanced, JobChanged
 from vibemq.model.records import DeadRemoved
 from vibemq.server.jobs import worker
@@ -128,6 +129,32 @@ async def test_a_job_is_held_when_many_have_died_again(started: Started) -> None
         message.reject("bad")
         broker.advance(1)
     assert (await reached(mq, number, "held"))["dead_again"] == 3
+
+
+async def test_a_job_that_counts_deaths_waits_for_what_became_of_its_messages(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others publish between its steps, so that it has many stretches to remember."""
+    broker, mq = started
+    for module in (job_records, worker):
+        monkeypatch.setattr(module, "MADE_RUNS_MAX", 4)
+    await dead(mq, broker, "q", 20)
+    number = (await mq.admin("job.start", kind="replay", rate=1, stop_after_dead_again=2))["job"]
+    for done in range(1, 5):
+        await reached(mq, number, "running", done=done)
+        await mq.publish("q", b"of others")
+        broker.advance(1)
+    await reached(mq, number, "waiting", "not settled yet", done=4)
+    messages = await take(mq, "q", 8)
+    await messages[0].reject("bad")
+    for message in messages[1:6]:
+        await message.ack()
+    await until(lambda: (info := broker.queue_info("q")) is not None and info.in_flight == 2)
+    broker.advance(1)
+    await reached(mq, number, "running", done=5, dead_again=1)
+    assert (await job_of(mq, number))["dead_again_exact"]
+    await messages[6].reject("bad")
+    await reached(mq, number, "held", "2 of its letters died again")
 
 
 async def test_a_full_disk_when_its_canary_has_passed_lets_a_job_wait(

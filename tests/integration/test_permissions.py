@@ -389,6 +389,7 @@ COMMANDS: dict[type, tuple[str, Provoke | None]] = {
     c.ChangeJob: SERVERS_OWN,
     c.AdvanceJob: SERVERS_OWN,
     c.ForgetJobs: SERVERS_OWN,
+    c.ForgetMade: SERVERS_OWN,
     c.ForgetApplication: ("admin", named("transaction.forget")),
     # No frame of any protocol says these.
     c.MoveStage: SERVERS_OWN,

@@ -76,6 +76,7 @@ COMMANDS: Mapping[type, Row] = {
     c.ChangeJob: (NEVER,),
     c.AdvanceJob: (NEVER,),
     c.ForgetJobs: (NEVER,),
+    c.ForgetMade: (NEVER,),
     c.ForgetApplication: (NEVER,),
     c.ChangeAccounts: (NEVER,),
     c.SetFlow: (NEVER,),

@@ -41,6 +41,7 @@ from vibemq.engine.step import Step, Wait
 from vibemq.errors import StorageFull, VibeMQError, forget_frames
 from vibemq.model import commands as ask
 from vibemq.model.effects import NOTHING_FOLLOWS, Effect, Incomplete, Outcome, Payment, QueueDepth, Reply
+from vibemq.model.jobs.job import Stretch
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.runs import END, Run
 from vibemq.model.shared.queue_info import QueueInfo
@@ -348,6 +349,10 @@ class Engine:
     def unsettled(self, job_id: int) -> Generator[None, None, bool]:
         """Whether a message that the job has made is not settled yet, step by step."""
         return views.job_unsettled(self._state, job_id)
+
+    def settled(self, job_id: int) -> Generator[None, None, list[Stretch]]:
+        """Which stretches of messages that the job has made are settled, in the same way."""
+        return views.job_settled(self._state, job_id)
 
     @property
     def in_flight_count(self) -> int:

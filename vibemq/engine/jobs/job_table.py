@@ -1,7 +1,7 @@
 """The jobs of a broker: all that are kept, and which messages they have made."""
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice, takewhile
+from itertools import islice
 
 from vibemq.engine.jobs.made import MadeIn
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
@@ -80,9 +80,10 @@ class JobTable:
         """What the job itself does not remember after its step: its oldest stretches."""
         if not after.made_forgotten:
             return
-        oldest = after.made[0]
-        for stretch in takewhile(lambda run: run != oldest, before.made):
-            self.forget_stretch(*stretch)
+        kept = {stretch[:2] for stretch in after.made}
+        for stretch in before.made:
+            if stretch[:2] not in kept:
+                self.forget_stretch(*stretch)
 
     def forget_stretch(self, queue_id: int, first: int, last: int) -> None:
         """What one job has made."""

@@ -19,6 +19,7 @@ from vibemq.model.commands.dead_letters import (
     AdvanceJob,
     ChangeJob,
     ForgetJobs,
+    ForgetMade,
     PurgeDead,
     ReplayDead,
     StartJob,
@@ -94,6 +95,7 @@ __all__ = [
     "FilterGroup",
     "ForgetApplication",
     "ForgetJobs",
+    "ForgetMade",
     "GiveUp",
     "ImportMessages",
     "JoinCursor",
@@ -172,6 +174,7 @@ Command = (
     | ChangeJob
     | AdvanceJob
     | ForgetJobs
+    | ForgetMade
     | CloseSession
     | Classified
     | EndConsumers

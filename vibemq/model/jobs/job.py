@@ -39,6 +39,9 @@ class JobEvent(NamedTuple):
     detail: str = ""
 
 
+Stretch = tuple[int, int, int]
+"""(queue_id, first, last): messages of one queue that a job has made."""
+
 ACKNOWLEDGED = "acknowledged"
 """The event that makes a job `acknowledged`."""
 UNTRIED = "untried"
@@ -115,8 +118,8 @@ class StoredJob:
     forgiven: int = 0
     """How many had died again when somebody let the job go on nevertheless."""
     canary_passed: bool = False
-    made: tuple[tuple[int, int, int], ...] = ()
-    """(queue_id, first, last) of messages that it has made, in the order in which it made them."""
+    made: tuple[Stretch, ...] = ()
+    """The messages that it has made; the stretch that it has added to last stands last."""
     made_forgotten: bool = False
     """There were more than are remembered, so more may have died again than are counted."""
     events: tuple[JobEvent, ...] = ()

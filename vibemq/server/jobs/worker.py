@@ -23,9 +23,10 @@ from vibemq.errors import (
     StorageFull,
     VibeMQError,
 )
-from vibemq.model.commands import AdvanceJob, ChangeJob, Command
+from vibemq.model.commands import AdvanceJob, ChangeJob, Command, ForgetMade
 from vibemq.model.effects import JobStepped
 from vibemq.model.jobs.job import JobKind, JobState, JobStep, StoredJob
+from vibemq.model.jobs.job_records import MADE_RUNS_MAX
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
 from vibemq.operations.dead_letters import DeadLetterReader
 from vibemq.operations.jobs.rights import check_work, queue_of
@@ -97,6 +98,8 @@ class JobWorker:
         self._page: LetterPage | None = None
         self._pages: LetterPages | None = None
         self._export = LetterExport(services.store, services.exports)
+        self._looked_at = 0
+        """For messages of the job that are settled."""
         self._is_stored = False
         """What the engine has decided before has reached the store, as far as this worker knows."""
 
@@ -185,6 +188,7 @@ class JobWorker:
                 await self._finish(job)
                 return
             self._page = await self._read(job)
+        await self._forget_settled(job)
         if job.plan.kind is JobKind.EXPORT_DEAD:
             await self._write_out(job, self._page)
         else:
@@ -307,6 +311,24 @@ class JobWorker:
         await self._services.local.ask(
             lambda session, token: ChangeJob(session, token, job.job_id, why=why, canary_passed=True)
         )
+
+    async def _forget_settled(self, job: StoredJob) -> None:
+        """When the job remembers as many stretches of its messages as it may. Raises _Wait."""
+        if len(job.made) < MADE_RUNS_MAX or job.in_canary:
+            return
+        counts, now = bool(job.plan.stop_after_dead_again), self._services.clock.now()
+        if not counts and now < self._looked_at + RETRY_MS:
+            return
+        self._looked_at = now
+        settled = await in_turns(self._services.engine.settled(job.job_id))
+        if settled:
+            await self._services.local.ask(partial(ForgetMade, job_id=job.job_id, stretches=settled))
+        elif counts:
+            raise _Wait(
+                f"it is to be held when {job.plan.stop_after_dead_again} of its messages have died again, and too many "
+                f"of them are not settled yet: they lie in {len(job.made)} places between those of others",
+                CANARY_LOOK_MS,
+            )
 
     async def _room(self, queue: str, max_ready: int) -> int:
         """How many letters may go to the queue. Raises _Wait."""

@@ -7,10 +7,10 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import JobStateConflict
-from vibemq.model.commands import AdvanceJob, PurgeDead, ReplayDead
+from vibemq.model.commands import AdvanceJob, ForgetMade, PurgeDead, ReplayDead
 from vibemq.model.effects import JobStepped
 from vibemq.model.jobs.job import JobState, JobStep, StoredJob
-from vibemq.model.jobs.job_records import JobAdvanced, advanced, taken_back
+from vibemq.model.jobs.job_records import JobAdvanced, JobMadeSettled, advanced, relieved, taken_back
 from vibemq.model.options import Durability
 from vibemq.model.runs import Run
 
@@ -70,6 +70,19 @@ def count_step(
 def advance(state: EngineState, step: Step, command: AdvanceJob) -> None:
     running_job(state, command.step)
     count_step(state, step, command, done=command.step.done)
+
+
+def forget_made(state: EngineState, step: Step, command: ForgetMade) -> None:
+    """Raises JobNotFound."""
+    job = job_of(state, command.job_id)
+    known = set(job.made)
+    record = JobMadeSettled(job.job_id, [stretch for stretch in command.stretches if stretch in known])
+    state.jobs.put(relieved(job, record))
+    for stretch in record.stretches:
+        state.jobs.forget_stretch(*stretch)
+    # The settlements stand before it: it is lost, if ever, together with them.
+    step.note(record, Durability.ASYNC)
+    step.answer_standing(command, None, Durability.ASYNC)
 
 
 def _take_back(state: EngineState, record: JobAdvanced, cursor: int) -> None:
