@@ -6,11 +6,12 @@ from tests.integration.full_disk import FullDisk
 from tests.integration.jobs import Started, guarded, job_of, reached, started, take
 from tests.integration.test_operations import dead
 from tests.waiting import until
+from vibemq.errors import StorageFull
 from vibemq.model.commands import Pressure, SetPressure
 from vibemq.model.jobs import job_records
 from vibemq.model.jobs.job_records import JobAdvanced, JobChanged
-from vibemq.model.records import DeadRemoved
-from vibemq.server.jobs import worker
+from vibemq.model.records import DeadLettered, DeadRemoved
+from vibemq.server.jobs import letters, worker
 
 pytestmark = pytest.mark.anyio
 __all__ = ["guarded", "started"]
@@ -45,6 +46,37 @@ async def test_a_job_waits_for_its_target_for_room_and_for_memory(started: Start
     broker.advance(1)
     await reached(mq, number, "waiting", done=21)
     assert blocked["dead_again"] == 0
+
+
+async def test_a_queue_that_takes_no_letters_keeps_those_of_others_from_nothing(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    for module in (letters, worker):
+        monkeypatch.setattr(module, "PAGE_LETTERS", 4)
+    for queue in ("a", "b", "a", "b"):
+        await dead(mq, broker, queue, 6)
+    await mq.delete_queue("a")
+    number = (await mq.admin("job.start", kind="replay"))["job"]
+    await reached(mq, number, "waiting", "'a' does not exist", done=12)
+    broker.advance(1)
+    await mq.create_queue("a")
+    broker.advance(1)
+    job = await reached(mq, number, "done")
+    assert (job["done"], job["examined"], job["skipped"]) == (24, 24, 0)
+    infos = [broker.queue_info(queue) for queue in ("a", "b")]
+    assert [info.ready for info in infos if info is not None] == [12, 12]
+
+
+async def test_a_letter_that_fits_into_no_room_holds_the_job(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 3)
+    await mq.create_queue("small", overflow="drop-oldest", max_bytes=10)
+    number = (await mq.admin("job.start", kind="replay", to="small"))["job"]
+    await reached(mq, number, "held", "dead letter 1 has more bytes than queue 'small' takes")
+    await mq.admin("dlq.purge", ids=[1, 2, 3])
+    await mq.admin("job.change", job=number, state="running")
+    assert (await reached(mq, number, "done"))["skipped"] == 3
 
 
 async def test_a_job_waits_while_the_target_has_much_ready(started: Started) -> None:
@@ -223,6 +255,41 @@ async def test_a_full_disk_stops_a_replay_until_there_is_room_and_doubles_nothin
     info = await mq.queue_info("q")
     assert info is not None
     assert (info.ready, info.dead) == (0, 0)
+
+
+async def test_a_job_that_is_resumed_on_a_full_disk_goes_on_when_there_is_room(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 10)
+    number = (await mq.admin("job.start", kind="replay", rate=1))["job"]
+    await mq.admin("job.change", job=number, state="paused", rate=0)
+    disk = FullDisk(broker, monkeypatch, lambda record: isinstance(record, JobChanged))
+    with pytest.raises(StorageFull):
+        await mq.admin("job.change", job=number, state="running")
+    disk.is_full = False
+
+    async def is_done() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        return bool((await job_of(mq, number))["state"] == "done")
+
+    await until(is_done)
+
+
+async def test_letters_whose_death_is_not_stored_yet_are_none_of_a_job(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can read and count them, so nobody has expected that they are deleted."""
+    broker, mq = started
+    await dead(mq, broker, "q", 3)
+    disk = FullDisk(broker, monkeypatch, lambda record: isinstance(record, DeadLettered))
+    await dead(mq, broker, "q", 2)
+    disk.is_full = False
+    number = (await mq.admin("job.start", kind="purge_dead", at_most=3))["job"]
+    assert (await reached(mq, number, "done"))["done"] == 3
+    info = broker.queue_info("q")
+    assert info is not None
+    assert info.dead == 2
 
 
 async def test_a_full_disk_lets_a_purge_wait_and_counts_no_letter_twice(

@@ -25,7 +25,7 @@ from vibemq.errors import (
     QueueNotFound,
 )
 from vibemq.model.jobs.job import KEPT_MS, JobState
-from vibemq.operations.jobs import edits
+from vibemq.operations.jobs import counting, edits
 from vibemq.operations.jobs.counting import count_letters
 from vibemq.server.broker import Broker
 from vibemq.server.jobs.letters import LetterPage, LetterPages
@@ -369,6 +369,24 @@ async def test_what_dies_during_the_count_is_not_counted(started: Started, monke
         await dead(mq, broker, "q", 5)
 
 
+async def test_letters_that_die_behind_the_look_at_groups_are_not_subtracted(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 3)
+    by_groups = counting._by_groups
+
+    async def slowly(*arguments: Any) -> tuple[int, int] | None:
+        found = await by_groups(*arguments)
+        await dead(mq, broker, "q", 5)
+        return found
+
+    monkeypatch.setattr(counting, "_by_groups", slowly)
+    started_job = await mq.admin("job.start", kind="replay")
+    assert started_job["selected"] == 3
+    assert (await reached(mq, started_job["job"], "done"))["done"] == 3
+
+
 async def test_letters_up_to_an_id_are_counted_with_their_groups(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 5)
@@ -439,9 +457,9 @@ async def test_jobs_that_cannot_even_be_ended_leave_others_their_turns(
     await dead(mq, broker, "q", 5)
     read, end, broken = LetterPages.read, JobWorker._end, True
 
-    async def reading(pages: LetterPages, cursor: int) -> LetterPage:
+    async def reading(pages: LetterPages, *arguments: Any) -> LetterPage:
         assert pages._wanted.queue is None, "for this test"
-        return await read(pages, cursor)
+        return await read(pages, *arguments)
 
     async def ending(worker: JobWorker, state: JobState, why: str = "") -> None:
         assert not (broken and state is JobState.FAILED), "for this test"

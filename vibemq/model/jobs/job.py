@@ -163,3 +163,5 @@ class JobStep(NamedTuple):
     damaged: int = 0
     done: int = 0
     """Letters that were dealt with outside of the engine, before it is told."""
+    passed: int = 0
+    """Letters that the commands before have passed over, of those that the cursor comes behind now."""

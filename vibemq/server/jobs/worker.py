@@ -43,6 +43,8 @@ RETRY_MS = 1_000
 """How often a job that waits looks whether it can go on."""
 CANARY_LOOK_MS = 500
 READY_LOOK_MS = 200
+PASS_AGAIN_MS = 30_000
+"""How often a job whose first letters have to wait looks at all behind them, for queues that take theirs by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,16 @@ class _Wait(Exception):
         self.look_ms = look_ms
 
 
+class _Stuck(_Wait):
+    """One queue takes no letters now."""
+
+
 class _NoTurn(_Wait):
     """Others go on. Once it was told what the job had to wait for, this is not told every second."""
 
 
 class _Held(Exception):
-    """The maker of the job may not have it done any more; the sentence says what is missing."""
+    """Somebody has to do something before the job goes on, such as to give its maker a right back, as it says."""
 
 
 class JobWorker:
@@ -95,9 +101,17 @@ class JobWorker:
         self._nudge = asyncio.Event()
         self._pace = Pace()
         self._waits_for = ""
+        self._told = ""
+        """What the log was told last of what it waits for."""
         self._page: LetterPage | None = None
         self._pages: LetterPages | None = None
         self._export = LetterExport(services.store, services.exports)
+        self._stuck: dict[str, _Stuck] = {}
+        """Queues that take no letters now, while those of others go."""
+        self._reach = 0
+        """Letters for the other queues up to this id have gone, ahead of the cursor; 0 = none have."""
+        self._pass_at = 0
+        """When to look again behind a page of which letters stay: each look goes through all."""
         self._looked_at = 0
         """For messages of the job that are settled."""
         self._is_stored = False
@@ -115,6 +129,7 @@ class JobWorker:
             try:
                 await self._go_on(job)
                 self._waits_for = ""
+                self._told = self._told if self._stuck else ""
             except _Wait as wait:
                 await self._wait(wait)
             except _Held as lost:
@@ -184,10 +199,13 @@ class JobWorker:
             await self._sleep_until(free_at)
             return
         if self._page is None or self._page.is_done:
-            if self._page is not None and self._page.is_last:
+            if self._page is not None and self._page.is_last and self._page.is_complete:
                 await self._finish(job)
                 return
             self._page = await self._read(job)
+            if self._page.is_done:
+                self._pass_page(job, self._page)
+                return
         await self._forget_settled(job)
         if job.plan.kind is JobKind.EXPORT_DEAD:
             await self._write_out(job, self._page)
@@ -223,7 +241,12 @@ class JobWorker:
             most = min(most, job.plan.canary - job.done)
         if job.plan.kind is JobKind.EXPORT_DEAD and job.rate:
             most = min(most, self._pace.letters(job.rate))
-        return await self._pages.read(job.cursor, most)
+        if not self._reach:
+            self._stuck = {}
+            return await self._pages.read(job.cursor, most)
+        page = await self._pages.read(self._reach, most, self._stuck)
+        page.pass_over()
+        return page
 
     async def _write_out(self, job: StoredJob, page: LetterPage) -> None:
         """A page of an export: first into the file, then into the count."""
@@ -243,6 +266,38 @@ class JobWorker:
         await asyncio.sleep(0)
 
     async def _carry_out(self, job: StoredJob, page: LetterPage) -> None:
+        queue = page.next_queue
+        try:
+            await self._do_step(job, page)
+        except _Stuck as stuck:
+            if page.is_complete and not page.has_others(queue) and not self._may_pass(job, page):
+                raise
+            # What the step has taken of the page is for that queue, too.
+            self._page = page
+            self._stuck[queue] = stuck
+            page.set_aside(queue)
+        if page.is_done and not page.is_complete:
+            self._pass_page(job, page)
+
+    def _may_pass(self, job: StoredJob, page: LetterPage) -> bool:
+        """Whether letters behind the page may go before some of it."""
+        plan = job.plan
+        if plan.to or queue_of(job) or plan.limit or job.in_canary or page.is_last:
+            return False
+        return bool(self._reach) or self._services.clock.now() >= self._pass_at
+
+    def _pass_page(self, job: StoredJob, page: LetterPage) -> None:
+        """Go on behind a page of which letters stay, or from the cursor again. Raises _Wait."""
+        if self._may_pass(job, page):
+            self._reach = page.last
+            return
+        if self._reach:
+            self._pass_at = self._services.clock.now() + PASS_AGAIN_MS
+        first = next(iter(self._stuck.values()))
+        self._page, self._reach, self._stuck = None, 0, {}
+        raise first
+
+    async def _do_step(self, job: StoredJob, page: LetterPage) -> None:
         most = self._pace.letters(job.rate)
         if job.left is not None:
             most = min(most, job.left)
@@ -259,14 +314,20 @@ class JobWorker:
             self._page = None
             raise
         self._pace.went(stepped.count, job.rate, self._services.clock.now())
+        page.note_passed(stepped.passed)
+        if stepped.too_large:
+            raise _Held(
+                f"dead letter {stepped.too_large} has more bytes than queue {step.queue!r} takes (max_bytes); change "
+                "the queue, replay or purge the letter by itself, then resume the job"
+            )
         if stepped.left:
             self._page = None
             if stepped.job.left != 0:
-                raise _Wait(f"queue {step.queue!r} has no room, and would drop its oldest messages")
+                raise _Stuck(f"queue {step.queue!r} has no room, and would drop its oldest messages")
         await asyncio.sleep(0)
 
     async def _command(self, job: StoredJob, step: PageStep) -> Callable[[int, Any], Command]:
-        of = JobStep(job.job_id, step.cursor, step.examined, step.damaged)
+        of = step.of(job.job_id)
         if job.plan.kind is JobKind.REPLAY and step.letters:
             return await step.replay(self._services.store, of)
         if job.plan.kind is JobKind.PURGE_DEAD and step.origins:
@@ -280,8 +341,10 @@ class JobWorker:
         try:
             stepped: JobStepped = await self._services.local.ask(make)
         except QueueNotFound as error:
-            raise _Wait(f"{error}; create it, or cancel the job and say with `to` where letters shall go") from None
-        except (Blocked, QueueExclusive) as error:
+            raise _Stuck(f"{error}; create it, or cancel the job and say with `to` where letters shall go") from None
+        except QueueExclusive as error:
+            raise _Stuck(str(error)) from None
+        except Blocked as error:
             raise _Wait(str(error)) from None
         return stepped
 
@@ -337,7 +400,7 @@ class JobWorker:
             return 1
         ready = (await in_turns(steps)).ready
         if ready > max_ready:
-            raise _Wait(f"queue {queue!r} has {ready} messages ready, more than {max_ready}", READY_LOOK_MS)
+            raise _Stuck(f"queue {queue!r} has {ready} messages ready, more than {max_ready}", READY_LOOK_MS)
         return max(1, max_ready - ready)
 
     # -- states -------------------------------------------------------------------------------------------------------
@@ -366,8 +429,9 @@ class JobWorker:
         log.info("job %s: %s%s", self.job_id, state, f" ({why})" if why else "", extra={"event": "job.ended"})
 
     async def _wait(self, wait: _Wait) -> None:
-        if str(wait) != self._waits_for:
-            self._waits_for = str(wait)
+        self._waits_for = str(wait)
+        if str(wait) != self._told:
+            self._told = str(wait)
             if not isinstance(wait, _NoTurn):
                 log.info("job %s waits: %s", self.job_id, wait, extra={"event": "job.waits"})
         self._pace.paused(self._services.clock.now())

@@ -30,19 +30,22 @@ def count_step(
     *,
     done: int,
     skipped: int = 0,
+    passed: int = 0,
     left: int = 0,
+    too_large: int = 0,
     queue: Queue | None = None,
     run: Run | None = None,
     need: Durability = Durability.STRONG,
 ) -> None:
     """And answer the command. `run`: the messages that the step has made in `queue`.
 
-    When letters are left, the cursor stays before them, and they are counted when it moves on.
+    When letters are left, the cursor stays before them, and they are counted when it moves on. So are those that are
+    `passed` over.
     """
     of = command.step
     assert of is not None
     before = running_job(state, of)
-    moves = not left
+    moves = bool(of.cursor) and not left
     made = (queue.queue_id, *run) if queue is not None and run is not None else (0, 0, 0)
     record = JobAdvanced(
         of.job_id,
@@ -50,7 +53,7 @@ def count_step(
         of.cursor if moves else 0,
         of.examined if moves else done + skipped,
         done,
-        skipped,
+        skipped + (passed + of.passed if moves else 0),
         of.damaged if moves else 0,
         *made,
     )
@@ -64,7 +67,7 @@ def count_step(
             # It counts with the messages, and goes with them when they cannot be stored.
             step.undo.append(partial(_take_back, state, record, before.cursor))
     answer = step.answer if made[0] else step.answer_standing
-    answer(command, JobStepped(done, left, job), need)
+    answer(command, JobStepped(done, left, job, passed, too_large), need)
 
 
 def advance(state: EngineState, step: Step, command: AdvanceJob) -> None:
