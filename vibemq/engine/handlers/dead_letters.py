@@ -44,7 +44,9 @@ def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> Slices |
 def _replay(state: EngineState, command: ReplayDead, step: Step) -> None:
     queue = find(state, command.queue)
     if state.pressure >= Pressure.BLOCKING:
-        check_pressure(state, queue, 0 if command.dry_run else command.rows.count)
+        # A job tries again and again.
+        counts = not command.dry_run and command.step is None
+        check_pressure(state, queue, command.rows.count if counts else 0)
     step.work += len(command.dead_ids)
     known = {dead_id: index for index, dead_id in enumerate(command.dead_ids)}
     there = sorted(index for dead_id, index in known.items() if _is_there(state, dead_id, command.origins))
@@ -96,6 +98,7 @@ def _put_into(state: EngineState, step: Step, queue: Queue, command: ReplayDead,
     added = add(state, step, queue, *pick(command.rows, command.extras, indexes))
     step.note(DeadRemoved(dead_ids, replayed=True), _need_of_replay(queue))
     added.replayed = dead_ids
+    added.is_retried = command.step is not None
     added.origins = origins
     return added
 

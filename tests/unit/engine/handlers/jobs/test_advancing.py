@@ -7,8 +7,8 @@ import pytest
 from bench.guard.counting import instructions
 from tests.simulation.engine_driver import rows_of
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
-from vibemq.errors import JobStateConflict, QueueNotFound
-from vibemq.model.commands import PurgeDead, ReplayDead, Settlement
+from vibemq.errors import Blocked, JobStateConflict, QueueNotFound
+from vibemq.model.commands import Pressure, PurgeDead, ReplayDead, SetPressure, Settlement
 from vibemq.model.effects import JobStepped
 from vibemq.model.jobs.job import JobKind, JobState, JobStep
 from vibemq.model.jobs.job_records import JobAdvanced
@@ -198,6 +198,21 @@ def test_a_letter_that_its_queue_can_never_take_is_named() -> None:
     driver.create("large", overflow=Overflow.DROP_OLDEST, max_bytes=15)
     stepped = driver.replay([2, 3], queue="large")
     assert (stepped.count, stepped.left, stepped.too_large) == (1, 1, 0)
+    driver.check()
+
+
+def test_what_a_job_tries_in_vain_counts_as_no_refused_message(driver: JobsDriver) -> None:
+    driver.start()
+    driver.handle(SetPressure(Pressure.BLOCKING))
+    for _ in range(3):
+        assert isinstance(driver.replay([1, 2], cursor=2), Blocked)
+    driver.handle(SetPressure(Pressure.NONE))
+    driver.hold = True
+    for _ in range(3):
+        driver.replay([1, 2], cursor=2)
+        driver.refuse()
+    driver.hold = False
+    assert driver.info().counters["refused"] == 0
     driver.check()
 
 
