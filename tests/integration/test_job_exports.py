@@ -429,6 +429,32 @@ async def test_a_user_has_half_of_the_bytes(guarded: Guarded) -> None:
         await reached(root, (await export_of(root, filter={"queue": "a"}))["job"], "done")
 
 
+async def test_an_export_that_can_never_have_its_bytes_fails(started: Started, tmp_path: Path) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 15)
+    assert broker._parts is not None
+    broker._parts.job_runner._services.exports.bytes_max = 1_000
+    number = (await export_of(mq))["job"]
+    assert "more than 1,000 bytes" in (await reached(mq, number, "failed"))["why"]
+    await until(lambda: not list((tmp_path / "data" / FOLDER).iterdir()))
+
+
+async def test_an_export_does_not_wait_for_ever(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 15)
+    done = await reached(mq, (await export_of(mq))["job"], "done")
+    assert broker._parts is not None
+    broker._parts.job_runner._services.exports.bytes_max = done["size_bytes"]
+    number = (await export_of(mq))["job"]
+    await reached(mq, number, "waiting", "exports_bytes")
+    assert worker.KEPT_MS == 7 * 24 * 3_600_000
+    monkeypatch.setattr(worker, "KEPT_MS", 5_000)
+    broker.advance(4)
+    await reached(mq, number, "waiting", "exports_bytes")
+    broker.advance(4)
+    assert "waited for seven days" in (await reached(mq, number, "cancelled"))["why"]
+
+
 async def test_an_empty_step_behind_the_end_leaves_a_file_whole(started: Started) -> None:
     broker, _ = started
     assert broker._parts is not None

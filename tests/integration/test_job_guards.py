@@ -124,6 +124,24 @@ async def test_a_canary_that_works_lets_the_others_go(started: Started) -> None:
     assert (job["done"], job["canary_passed"], job["dead_again"]) == (50, True, 0)
 
 
+@pytest.mark.parametrize("bound", [{"limit": 3, "canary": 3}, {"canary": 5}])
+async def test_a_canary_that_is_all_there_is_is_looked_at_too(started: Started, bound: dict[str, int]) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 3)
+    number = (await mq.admin("job.start", kind="replay", **bound))["job"]
+    await reached(mq, number, "waiting", "first 3 letters are not settled yet", done=3)
+    messages = await take(mq, "q", 3)
+    await messages[0].reject("still bad")
+    await reached(mq, number, "held", dead_again=1)
+    number = (await mq.admin("job.start", kind="replay", **bound))["job"]
+    await reached(mq, number, "waiting", done=1)
+    for message in [*messages[1:], *await take(mq, "q", 1)]:
+        await message.ack()
+    await until(lambda: (info := broker.queue_info("q")) is not None and not info.in_flight)
+    broker.advance(1)
+    assert (await reached(mq, number, "done"))["canary_passed"]
+
+
 async def test_what_is_purged_of_a_canary_has_not_passed(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 50)

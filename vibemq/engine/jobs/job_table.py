@@ -127,10 +127,10 @@ class JobTable:
         found = (job for job in self.by_id.values() if job.is_over(now) and job.job_id != self.next_id - 1)
         return sorted(found, key=lambda job: (job.ended_at, job.job_id))
 
-    def export_users(self) -> list[str]:
-        """Whose the files of exports are, those that will be written among them."""
+    def exports(self) -> list[StoredJob]:
+        """Those that have a file, or will have one."""
         return [
-            job.plan.user
+            job
             for job in self.by_id.values()
             if job.plan.kind is JobKind.EXPORT_DEAD and (not job.has_ended or job.job_id in self.with_file)
         ]

@@ -138,6 +138,9 @@ class StoredJob:
             return False
         return since <= self.created_at if self.plan.user_since < 0 else since == self.plan.user_since
 
+    def has_maker_of(self, other: "StoredJob") -> bool:
+        return (self.plan.user, self.plan.user_since) == (other.plan.user, other.plan.user_since)
+
     @property
     def left(self) -> int | None:
         """Of its limit; None = it has none."""

@@ -88,13 +88,18 @@ class LetterExport:
     async def _write(self, folder: ExportFolder, job: StoredJob, pieces: Sequence[bytes]) -> int:
         """How many bytes. Raises MustWait, StorageError."""
         held, most, size = self._files.bytes_held, self._files.bytes_max, sum(map(len, pieces))
+        user, share = job.plan.user, self._files.user_bytes_max
+        if self._size + size > share:
+            raise StorageError(
+                f"its file would have more than {share:,} bytes, the most that the files of a user may have (settings: "
+                "exports_bytes); export fewer letters with each of several jobs"
+            )
         if held + size > most:
             raise MustWait(
                 f"the files of exports have {held:,} bytes, and may have {most:,} (settings: exports_bytes); delete "
                 "one with `vibemq-admin job discard JOB`, or cancel the job"
             )
-        user, share = job.plan.user, self._files.user_bytes_max
-        if (own := self._files.bytes_of(user)) + size > share:
+        if (own := self._files.bytes_of_maker(job)) + size > share:
             raise MustWait(
                 f"the files of exports of user {user!r} have {own:,} bytes, and may have {share:,}, half of "
                 "exports_bytes of the settings; delete one with `vibemq-admin job discard JOB`, or cancel a job"

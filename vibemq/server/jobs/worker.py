@@ -25,7 +25,7 @@ from vibemq.errors import (
 )
 from vibemq.model.commands import AdvanceJob, ChangeJob, Command, ForgetMade
 from vibemq.model.effects import JobStepped
-from vibemq.model.jobs.job import JobKind, JobState, JobStep, StoredJob
+from vibemq.model.jobs.job import KEPT_MS, JobKind, JobState, JobStep, StoredJob
 from vibemq.model.jobs.job_records import MADE_RUNS_MAX
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
 from vibemq.operations.dead_letters import DeadLetterReader
@@ -35,6 +35,7 @@ from vibemq.operations.steps import in_turns
 from vibemq.server.jobs.export_files import ExportFiles
 from vibemq.server.jobs.exporting import LetterExport, MustWait
 from vibemq.server.jobs.letters import PAGE_LETTERS, LetterPage, LetterPages, PageStep
+from vibemq.server.jobs.makers import maker_of
 from vibemq.server.jobs.pace import Pace
 
 log = logging.getLogger("vibemq.jobs")
@@ -112,6 +113,8 @@ class JobWorker:
         """Letters for the other queues up to this id have gone, ahead of the cursor; 0 = none have."""
         self._pass_at = 0
         """When to look again behind a page of which letters stay: each look goes through all."""
+        self._file_waits_since: int | None = None
+        """Since when the export has found no room; None = it has."""
         self._looked_at = 0
         """For messages of the job that are settled."""
         self._is_stored = False
@@ -184,11 +187,11 @@ class JobWorker:
             await self._ask(job, partial(_advance, JobStep(job.job_id)))
             self._is_stored = True
             return
+        if job.in_canary and job.done and (job.done >= job.plan.canary or job.left == 0):
+            await self._look_at_canary(job)
+            return
         if job.left == 0:
             await self._finish(job, "its limit is reached")
-            return
-        if job.in_canary and job.done >= job.plan.canary:
-            await self._look_at_canary(job)
             return
         now = self._services.clock.now()
         free_at = self._pace.wait_until(job.rate, now)
@@ -200,7 +203,8 @@ class JobWorker:
             return
         if self._page is None or self._page.is_done:
             if self._page is not None and self._page.is_last and self._page.is_complete:
-                await self._finish(job)
+                # Also where there are fewer letters than its canary has.
+                await (self._look_at_canary(job) if job.in_canary and job.done else self._finish(job))
                 return
             self._page = await self._read(job)
             if self._page.is_done:
@@ -257,10 +261,12 @@ class JobWorker:
             await self._ask(job, partial(_advance, of))
         except MustWait as why:
             self._page = None
-            raise _Wait(str(why)) from None
+            await self._wait_for_room(why)
+            return
         except BaseException:
             self._page = None
             raise
+        self._file_waits_since = None
         self._export.counted(job)
         self._pace.went(len(step.letters), job.rate, self._services.clock.now())
         await asyncio.sleep(0)
@@ -353,9 +359,7 @@ class JobWorker:
     def _check_rights(self, job: StoredJob) -> None:
         """Whether the maker of the job could have it done now. Raises _Held."""
         accounts, plan = self._services.accounts, job.plan
-        principal = accounts.acting(plan.user, plan.token_id, self._services.clock.now())
-        if principal is not None and accounts.enabled and not job.belongs_to(principal.name, principal.since):
-            principal = None
+        principal = maker_of(accounts, job, self._services.clock.now())
         if principal is None:
             login = "the access token that it was started with" if plan.token_id else f"user {plan.user!r}"
             raise _Held(f"{login} does not exist any more; have the job made again by somebody who may")
@@ -411,8 +415,18 @@ class JobWorker:
             try:
                 await self._export.finish(job)
             except MustWait as wait:
-                raise _Wait(str(wait)) from None
+                await self._wait_for_room(wait)
+                return
         await self._end(JobState.DONE, why)
+
+    async def _wait_for_room(self, why: MustWait) -> None:
+        """What an export has written takes room of others: it does not wait for ever. Raises _Wait."""
+        now = self._services.clock.now()
+        if self._file_waits_since is None:
+            self._file_waits_since = now
+        if now - self._file_waits_since <= KEPT_MS:
+            raise _Wait(str(why))
+        await self._end(JobState.CANCELLED, f"it has waited for seven days, and its file takes room: {why}")
 
     async def _end(self, state: JobState, why: str = "") -> None:
         self._page = None

@@ -49,8 +49,8 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
             )
         step.answer_unchanged(command, state.need_of_known, known)
         return
-    unfinished = [job.plan.user for job in jobs.by_id.values() if not job.has_ended]
-    if unfinished.count(plan.user) >= UNFINISHED_OF_USER_MAX:
+    unfinished = [job for job in jobs.by_id.values() if not job.has_ended]
+    if _count_of(unfinished, command) >= UNFINISHED_OF_USER_MAX:
         raise InvalidOptions(
             f"{UNFINISHED_OF_USER_MAX} jobs of user {plan.user!r} have not ended yet, the most there may be; cancel "
             "some of them, or wait"
@@ -60,7 +60,7 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
             f"{UNFINISHED_MAX} jobs have not ended yet, the most there may be; cancel some of them, or wait"
         )
     if plan.kind is JobKind.EXPORT_DEAD:
-        _check_room_for_export(jobs, plan.user)
+        _check_room_for_export(jobs, command)
     job = StoredJob(
         job_id=jobs.next_id,
         plan=plan,
@@ -79,15 +79,20 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
     step.answer(command, jobs.by_id[job.job_id], Durability.STRONG)
 
 
-def _check_room_for_export(jobs: JobTable, user: str) -> None:
+def _count_of(jobs: list[StoredJob], command: StartJob) -> int:
+    """How many belong to the user, and not to somebody who had the name before."""
+    return sum(job.belongs_to(command.plan.user, command.since) for job in jobs)
+
+
+def _check_room_for_export(jobs: JobTable, command: StartJob) -> None:
     """Raises InvalidOptions."""
-    users = jobs.export_users()
+    exports, user = jobs.exports(), command.plan.user
     remedy = "delete some with `vibemq-admin job discard JOB`"
-    if user and users.count(user) >= EXPORTS_OF_USER_MAX:
+    if user and _count_of(exports, command) >= EXPORTS_OF_USER_MAX:
         raise InvalidOptions(
             f"user {user!r} has {EXPORTS_OF_USER_MAX} files of exports, the most that a user may have; {remedy}"
         )
-    if len(users) >= EXPORTS_MAX:
+    if len(exports) >= EXPORTS_MAX:
         raise InvalidOptions(f"there are {EXPORTS_MAX} files of exports, the most there may be; {remedy}")
 
 

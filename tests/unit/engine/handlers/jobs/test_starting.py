@@ -113,6 +113,17 @@ def test_no_user_takes_all_the_room(driver: JobsDriver) -> None:
     assert "200 jobs have not ended" in str(driver.ask(StartJob(0, None, plan)))
 
 
+def test_jobs_of_whoever_had_the_name_before_take_no_room(driver: JobsDriver) -> None:
+    for number in range(UNFINISHED_OF_USER_MAX):
+        kind = JobKind.EXPORT_DEAD if number < EXPORTS_OF_USER_MAX else JobKind.REPLAY
+        driver.start(kind, user="ann", user_since=1)
+    for kind in (JobKind.EXPORT_DEAD, JobKind.REPLAY):
+        plan = JobPlan(kind=kind, filter={}, last_id=0, user="ann", user_since=2)
+        assert driver.ask(StartJob(0, None, plan, since=2)).job_id > UNFINISHED_OF_USER_MAX
+        assert "user 'ann'" in str(driver.ask(StartJob(0, None, replace(plan, user_since=1), since=1)))
+    driver.check()
+
+
 def test_nothing_follows_the_end(driver: JobsDriver) -> None:
     driver.start()
     assert driver.change(CANCELLED).ended_at == driver.now
