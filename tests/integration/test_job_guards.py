@@ -68,6 +68,31 @@ async def test_a_queue_that_takes_no_letters_keeps_those_of_others_from_nothing(
     assert [info.ready for info in infos if info is not None] == [12, 12]
 
 
+async def test_a_queue_that_takes_letters_again_gets_them_before_those_behind(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    for module in (letters, worker):
+        monkeypatch.setattr(module, "PAGE_LETTERS", 4)
+    await dead(mq, broker, "a", 6)
+    await dead(mq, broker, "b", 40)
+    await mq.delete_queue("a")
+    number = (await mq.admin("job.start", kind="replay", rate=4))["job"]
+    await reached(mq, number, "running", done=1)
+    await mq.create_queue("a")
+    info = broker.queue_info("a")
+    while info is not None and info.ready < 6:
+        broker.advance(0.25)
+        done = (await job_of(mq, number))["done"]
+        assert done <= 24, "those of b go first"
+        await reached(mq, number, "running")
+        info = broker.queue_info("a")
+    await mq.admin("job.change", job=number, rate=0)
+    broker.advance(1)
+    job = await reached(mq, number, "done")
+    assert (job["done"], job["examined"], job["skipped"]) == (46, 46, 0)
+
+
 async def test_a_letter_that_fits_into_no_room_holds_the_job(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 3)

@@ -46,6 +46,8 @@ CANARY_LOOK_MS = 500
 READY_LOOK_MS = 200
 PASS_AGAIN_MS = 30_000
 """How often a job whose first letters have to wait looks at all behind them, for queues that take theirs by now."""
+PASS_SHARE = 20
+"""Not sooner than so many times as long as the last look has taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,12 @@ class JobWorker:
         """Queues that take no letters now, while those of others go."""
         self._reach = 0
         """Letters for the other queues up to this id have gone, ahead of the cursor; 0 = none have."""
-        self._pass_at = 0
-        """When to look again behind a page of which letters stay: each look goes through all."""
+        self._ahead = 0
+        """Where to go on behind the first page when its letters have been tried again."""
+        self._try_at = 0
+        """When to try these again."""
+        self._pass_began = self._pass_at = 0
+        """When the last look at all letters behind the first page began, and when the next one may."""
         self._file_waits_since: int | None = None
         """Since when the export has found no room; None = it has."""
         self._looked_at = 0
@@ -294,14 +300,20 @@ class JobWorker:
 
     def _pass_page(self, job: StoredJob, page: LetterPage) -> None:
         """Go on behind a page of which letters stay, or from the cursor again. Raises _Wait."""
-        if self._may_pass(job, page):
+        now, first = self._services.clock.now(), next(iter(self._stuck.values()))
+        if not self._may_pass(job, page):
+            if self._reach:
+                self._pass_at = now + max(PASS_AGAIN_MS, PASS_SHARE * (now - self._pass_began))
+            self._page, self._stuck, self._reach, self._ahead = None, {}, 0, 0
+            raise first
+        if not self._reach:
+            self._pass_began = self._pass_began if self._ahead else now
+            self._reach, self._try_at = max(page.last, self._ahead), now + RETRY_MS
+        elif now < self._try_at:
             self._reach = page.last
-            return
-        if self._reach:
-            self._pass_at = self._services.clock.now() + PASS_AGAIN_MS
-        first = next(iter(self._stuck.values()))
-        self._page, self._reach, self._stuck = None, 0, {}
-        raise first
+        else:
+            # The queues that took no letters may do so by now: they come first, and this goes on where it was.
+            self._page, self._stuck, self._reach, self._ahead = None, {}, 0, page.last
 
     async def _do_step(self, job: StoredJob, page: LetterPage) -> None:
         most = self._pace.letters(job.rate)
