@@ -109,8 +109,8 @@ class JobWorker:
         self._page: LetterPage | None = None
         self._pages: LetterPages | None = None
         self._export = LetterExport(services.store, services.exports)
-        self._stuck: dict[str, _Stuck] = {}
-        """Queues that take no letters now, while those of others go."""
+        self._stuck: dict[str, tuple[str, int]] = {}
+        """Queues that take no letters now, while those of others go: why, and when to look again."""
         self._reach = 0
         """Letters for the other queues up to this id have gone, ahead of the cursor; 0 = none have."""
         self._ahead = 0
@@ -286,7 +286,7 @@ class JobWorker:
                 raise
             # What the step has taken of the page is for that queue, too.
             self._page = page
-            self._stuck[queue] = stuck
+            self._stuck[queue] = (str(stuck), stuck.look_ms)
             page.set_aside(queue)
         if page.is_done and not page.is_complete:
             self._pass_page(job, page)
@@ -305,7 +305,7 @@ class JobWorker:
             if self._reach:
                 self._pass_at = now + max(PASS_AGAIN_MS, PASS_SHARE * (now - self._pass_began))
             self._page, self._stuck, self._reach, self._ahead = None, {}, 0, 0
-            raise first
+            raise _Stuck(*first)
         if not self._reach:
             self._pass_began = self._pass_began if self._ahead else now
             self._reach, self._try_at = max(page.last, self._ahead), now + RETRY_MS
