@@ -1,6 +1,7 @@
 """Exports as jobs: the file holds every letter once, whatever comes in between, and is for those who may have it."""
 
 import base64
+import errno
 import hashlib
 import os
 import stat
@@ -205,6 +206,28 @@ async def test_a_full_disk_stops_the_export_with_a_sentence_until_there_is_room(
         assert lines_of(await file_of(mq, number))[1]["count"] == 20
 
 
+@pytest.mark.parametrize("step", ["resume", "finish"])
+async def test_a_disk_without_room_for_the_name_of_a_file_lets_the_export_wait(
+    started: Started, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 20)
+    do = getattr(ExportFolder, step)
+
+    def do_and_flush_nothing(*arguments: Any) -> None:
+        do(*arguments)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(ExportFolder, step, do_and_flush_nothing)
+        number = (await export_of(mq))["job"]
+        await reached(mq, number, "waiting", "No space left on device; it goes on when there is room")
+    broker.advance(worker.RETRY_MS / 1000)
+    await reached(mq, number, "done", done=20)
+    letters, tail = lines_of(await file_of(mq, number))
+    assert (len(letters), tail["count"]) == (20, 20)
+
+
 async def test_a_count_that_the_disk_did_not_take_doubles_no_line(
     started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -404,6 +427,32 @@ async def test_a_user_has_half_of_the_bytes(guarded: Guarded) -> None:
         own = (await export_of(looker, filter={"queue": "a"}))["job"]
         await reached(looker, own, "waiting", "files of exports of user 'looker'")
         await reached(root, (await export_of(root, filter={"queue": "a"}))["job"], "done")
+
+
+async def test_an_export_that_can_never_have_its_bytes_fails(started: Started, tmp_path: Path) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 15)
+    assert broker._parts is not None
+    broker._parts.job_runner._services.exports.bytes_max = 1_000
+    number = (await export_of(mq))["job"]
+    assert "more than 1,000 bytes" in (await reached(mq, number, "failed"))["why"]
+    await until(lambda: not list((tmp_path / "data" / FOLDER).iterdir()))
+
+
+async def test_an_export_does_not_wait_for_ever(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 15)
+    done = await reached(mq, (await export_of(mq))["job"], "done")
+    assert broker._parts is not None
+    broker._parts.job_runner._services.exports.bytes_max = done["size_bytes"]
+    number = (await export_of(mq))["job"]
+    await reached(mq, number, "waiting", "exports_bytes")
+    assert worker.KEPT_MS == 7 * 24 * 3_600_000
+    monkeypatch.setattr(worker, "KEPT_MS", 5_000)
+    broker.advance(4)
+    await reached(mq, number, "waiting", "exports_bytes")
+    broker.advance(4)
+    assert "waited for seven days" in (await reached(mq, number, "cancelled"))["why"]
 
 
 async def test_an_empty_step_behind_the_end_leaves_a_file_whole(started: Started) -> None:

@@ -6,9 +6,12 @@ from tests.integration.full_disk import FullDisk
 from tests.integration.jobs import Started, guarded, job_of, reached, started, take
 from tests.integration.test_operations import dead
 from tests.waiting import until
+from vibemq.errors import StorageFull
 from vibemq.model.commands import Pressure, SetPressure
+from vibemq.model.jobs import job_records
 from vibemq.model.jobs.job_records import JobAdvanced, JobChanged
-from vibemq.server.jobs import worker
+from vibemq.model.records import DeadLettered, DeadRemoved
+from vibemq.server.jobs import letters, worker
 
 pytestmark = pytest.mark.anyio
 __all__ = ["guarded", "started"]
@@ -43,6 +46,62 @@ async def test_a_job_waits_for_its_target_for_room_and_for_memory(started: Start
     broker.advance(1)
     await reached(mq, number, "waiting", done=21)
     assert blocked["dead_again"] == 0
+
+
+async def test_a_queue_that_takes_no_letters_keeps_those_of_others_from_nothing(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    for module in (letters, worker):
+        monkeypatch.setattr(module, "PAGE_LETTERS", 4)
+    for queue in ("a", "b", "a", "b"):
+        await dead(mq, broker, queue, 6)
+    await mq.delete_queue("a")
+    number = (await mq.admin("job.start", kind="replay"))["job"]
+    await reached(mq, number, "waiting", "'a' does not exist", done=12)
+    broker.advance(1)
+    await mq.create_queue("a")
+    broker.advance(1)
+    job = await reached(mq, number, "done")
+    assert (job["done"], job["examined"], job["skipped"]) == (24, 24, 0)
+    infos = [broker.queue_info(queue) for queue in ("a", "b")]
+    assert [info.ready for info in infos if info is not None] == [12, 12]
+
+
+async def test_a_queue_that_takes_letters_again_gets_them_before_those_behind(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    for module in (letters, worker):
+        monkeypatch.setattr(module, "PAGE_LETTERS", 4)
+    await dead(mq, broker, "a", 6)
+    await dead(mq, broker, "b", 40)
+    await mq.delete_queue("a")
+    number = (await mq.admin("job.start", kind="replay", rate=4))["job"]
+    await reached(mq, number, "running", done=1)
+    await mq.create_queue("a")
+    info = broker.queue_info("a")
+    while info is not None and info.ready < 6:
+        broker.advance(0.25)
+        done = (await job_of(mq, number))["done"]
+        assert done <= 24, "those of b go first"
+        await reached(mq, number, "running")
+        info = broker.queue_info("a")
+    await mq.admin("job.change", job=number, rate=0)
+    broker.advance(1)
+    job = await reached(mq, number, "done")
+    assert (job["done"], job["examined"], job["skipped"]) == (46, 46, 0)
+
+
+async def test_a_letter_that_fits_into_no_room_holds_the_job(started: Started) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 3)
+    await mq.create_queue("small", overflow="drop-oldest", max_bytes=10)
+    number = (await mq.admin("job.start", kind="replay", to="small"))["job"]
+    await reached(mq, number, "held", "dead letter 1 has more bytes than queue 'small' takes")
+    await mq.admin("dlq.purge", ids=[1, 2, 3])
+    await mq.admin("job.change", job=number, state="running")
+    assert (await reached(mq, number, "done"))["skipped"] == 3
 
 
 async def test_a_job_waits_while_the_target_has_much_ready(started: Started) -> None:
@@ -90,6 +149,24 @@ async def test_a_canary_that_works_lets_the_others_go(started: Started) -> None:
     assert (job["done"], job["canary_passed"], job["dead_again"]) == (50, True, 0)
 
 
+@pytest.mark.parametrize("bound", [{"limit": 3, "canary": 3}, {"canary": 5}])
+async def test_a_canary_that_is_all_there_is_is_looked_at_too(started: Started, bound: dict[str, int]) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 3)
+    number = (await mq.admin("job.start", kind="replay", **bound))["job"]
+    await reached(mq, number, "waiting", "first 3 letters are not settled yet", done=3)
+    messages = await take(mq, "q", 3)
+    await messages[0].reject("still bad")
+    await reached(mq, number, "held", dead_again=1)
+    number = (await mq.admin("job.start", kind="replay", **bound))["job"]
+    await reached(mq, number, "waiting", done=1)
+    for message in [*messages[1:], *await take(mq, "q", 1)]:
+        await message.ack()
+    await until(lambda: (info := broker.queue_info("q")) is not None and not info.in_flight)
+    broker.advance(1)
+    assert (await reached(mq, number, "done"))["canary_passed"]
+
+
 async def test_what_is_purged_of_a_canary_has_not_passed(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 50)
@@ -127,6 +204,32 @@ async def test_a_job_is_held_when_many_have_died_again(started: Started) -> None
         message.reject("bad")
         broker.advance(1)
     assert (await reached(mq, number, "held"))["dead_again"] == 3
+
+
+async def test_a_job_that_counts_deaths_waits_for_what_became_of_its_messages(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others publish between its steps, so that it has many stretches to remember."""
+    broker, mq = started
+    for module in (job_records, worker):
+        monkeypatch.setattr(module, "MADE_RUNS_MAX", 4)
+    await dead(mq, broker, "q", 20)
+    number = (await mq.admin("job.start", kind="replay", rate=1, stop_after_dead_again=2))["job"]
+    for done in range(1, 5):
+        await reached(mq, number, "running", done=done)
+        await mq.publish("q", b"of others")
+        broker.advance(1)
+    await reached(mq, number, "waiting", "not settled yet", done=4)
+    messages = await take(mq, "q", 8)
+    await messages[0].reject("bad")
+    for message in messages[1:6]:
+        await message.ack()
+    await until(lambda: (info := broker.queue_info("q")) is not None and info.in_flight == 2)
+    broker.advance(1)
+    await reached(mq, number, "running", done=5, dead_again=1)
+    assert (await job_of(mq, number))["dead_again_exact"]
+    await messages[6].reject("bad")
+    await reached(mq, number, "held", "2 of its letters died again")
 
 
 async def test_a_full_disk_when_its_canary_has_passed_lets_a_job_wait(
@@ -195,3 +298,66 @@ async def test_a_full_disk_stops_a_replay_until_there_is_room_and_doubles_nothin
     info = await mq.queue_info("q")
     assert info is not None
     assert (info.ready, info.dead) == (0, 0)
+
+
+async def test_a_job_that_is_resumed_on_a_full_disk_goes_on_when_there_is_room(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 10)
+    number = (await mq.admin("job.start", kind="replay", rate=1))["job"]
+    await mq.admin("job.change", job=number, state="paused", rate=0)
+    disk = FullDisk(broker, monkeypatch, lambda record: isinstance(record, JobChanged))
+    with pytest.raises(StorageFull):
+        await mq.admin("job.change", job=number, state="running")
+    disk.is_full = False
+
+    async def is_done() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        return bool((await job_of(mq, number))["state"] == "done")
+
+    await until(is_done)
+
+
+async def test_letters_whose_death_is_not_stored_yet_are_none_of_a_job(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can read and count them, so nobody has expected that they are deleted."""
+    broker, mq = started
+    await dead(mq, broker, "q", 3)
+    disk = FullDisk(broker, monkeypatch, lambda record: isinstance(record, DeadLettered))
+    await dead(mq, broker, "q", 2)
+    disk.is_full = False
+    number = (await mq.admin("job.start", kind="purge_dead", at_most=3))["job"]
+    assert (await reached(mq, number, "done"))["done"] == 3
+    info = broker.queue_info("q")
+    assert info is not None
+    assert info.dead == 2
+
+
+async def test_a_full_disk_lets_a_purge_wait_and_counts_no_letter_twice(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of its letters is owed: until it is stored they are still to be read."""
+    broker, mq = started
+    await dead(mq, broker, "q", 120)
+    disk = FullDisk(broker, monkeypatch, lambda record: isinstance(record, DeadRemoved))
+    number = (await mq.admin("job.start", kind="purge_dead"))["job"]
+    await reached(mq, number, "waiting", "the disk is full")
+    refused = disk.refused
+
+    async def has_tried_again() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        await job_of(mq, number)
+        return disk.refused >= refused + 5
+
+    await until(has_tried_again)
+    disk.is_full = False
+
+    async def is_done() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        return bool((await job_of(mq, number))["state"] == "done")
+
+    await until(is_done)
+    job = await job_of(mq, number)
+    assert (job["done"], job["skipped"], job["examined"]) == (120, 0, 120)

@@ -24,8 +24,8 @@ from vibemq.errors import (
     QueueFull,
     QueueNotFound,
 )
-from vibemq.model.jobs.job import JobState
-from vibemq.operations.jobs import edits
+from vibemq.model.jobs.job import KEPT_MS, JobState
+from vibemq.operations.jobs import counting, edits
 from vibemq.operations.jobs.counting import count_letters
 from vibemq.server.broker import Broker
 from vibemq.server.jobs.letters import LetterPage, LetterPages
@@ -72,6 +72,18 @@ async def test_letters_go_where_each_died_or_where_they_are_told(started: Starte
     assert (await reached(mq, job["job"], "done"))["done"] == 30
     counts = [info.ready for name in "abc" if (info := broker.queue_info(name)) is not None]
     assert (sum(counts), counts[2]) == (120, 30)
+
+
+@pytest.mark.parametrize("bound", [{"limit": 6}, {"canary": 6}])
+async def test_the_oldest_letters_of_all_queues_go_first(started: Started, bound: dict[str, int]) -> None:
+    broker, mq = started
+    for _ in range(5):
+        for queue in ("a", "b"):
+            await dead(mq, broker, queue, 1)
+    number = (await mq.admin("job.start", kind="replay", **bound))["job"]
+    await reached(mq, number, "done" if "limit" in bound else "waiting", done=6)
+    infos = [broker.queue_info(queue) for queue in ("a", "b")]
+    assert [info.ready for info in infos if info is not None] == [3, 3]
 
 
 async def test_a_job_purges_by_facts_and_by_messages(started: Started) -> None:
@@ -237,6 +249,15 @@ async def test_one_key_is_one_job(started: Started) -> None:
     assert (await mq.admin("job.start", kind="purge_dead", key="p", at_most=7))["job"] == again["job"]
 
 
+async def test_jobs_that_ended_long_ago_are_forgotten_in_a_quiet_broker(started: Started) -> None:
+    broker, mq = started
+    for _ in range(3):
+        number = (await mq.admin("job.start", kind="purge_dead"))["job"]
+        await reached(mq, number, "done")
+    broker.advance(KEPT_MS / 1000 + 1)
+    await until(lambda: list(broker._running().engine.jobs.by_id) == [3])
+
+
 async def test_an_edited_letter_goes_and_its_message_comes(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 2)
@@ -348,6 +369,24 @@ async def test_what_dies_during_the_count_is_not_counted(started: Started, monke
         await dead(mq, broker, "q", 5)
 
 
+async def test_letters_that_die_behind_the_look_at_groups_are_not_subtracted(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, mq = started
+    await dead(mq, broker, "q", 3)
+    by_groups = counting._by_groups
+
+    async def slowly(*arguments: Any) -> tuple[int, int] | None:
+        found = await by_groups(*arguments)
+        await dead(mq, broker, "q", 5)
+        return found
+
+    monkeypatch.setattr(counting, "_by_groups", slowly)
+    started_job = await mq.admin("job.start", kind="replay")
+    assert started_job["selected"] == 3
+    assert (await reached(mq, started_job["job"], "done"))["done"] == 3
+
+
 async def test_letters_up_to_an_id_are_counted_with_their_groups(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 5)
@@ -418,9 +457,9 @@ async def test_jobs_that_cannot_even_be_ended_leave_others_their_turns(
     await dead(mq, broker, "q", 5)
     read, end, broken = LetterPages.read, JobWorker._end, True
 
-    async def reading(pages: LetterPages, cursor: int) -> LetterPage:
+    async def reading(pages: LetterPages, *arguments: Any) -> LetterPage:
         assert pages._wanted.queue is None, "for this test"
-        return await read(pages, cursor)
+        return await read(pages, *arguments)
 
     async def ending(worker: JobWorker, state: JobState, why: str = "") -> None:
         assert not (broken and state is JobState.FAILED), "for this test"

@@ -388,6 +388,8 @@ COMMANDS: dict[type, tuple[str, Provoke | None]] = {
     c.StartJob: SERVERS_OWN,
     c.ChangeJob: SERVERS_OWN,
     c.AdvanceJob: SERVERS_OWN,
+    c.ForgetJobs: SERVERS_OWN,
+    c.ForgetMade: SERVERS_OWN,
     c.ForgetApplication: ("admin", named("transaction.forget")),
     # No frame of any protocol says these.
     c.MoveStage: SERVERS_OWN,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.proof.sim_naive_jobs import NaiveJob, Unbalanced, apply_job_record
 from vibemq.model.accounts import StoredToken, StoredUser
-from vibemq.model.jobs.job_records import JobAdvanced, JobChanged, JobLettersDied, JobsForgotten, JobStarted
+from vibemq.model.jobs.job_records import JobRecord
 from vibemq.model.options import Durability, QueueOptions, Retention
 from vibemq.model.records import (
     ALL_GROUPS,
@@ -141,7 +141,7 @@ class Naive:
                     self._remove_dead(record, batch)
                 case UserStored() | UserRemoved() | TokenStored() | TokenRemoved():
                     self._account(record)
-                case JobStarted() | JobAdvanced() | JobChanged() | JobLettersDied() | JobsForgotten():
+                case _ if isinstance(record, JobRecord):
                     try:
                         apply_job_record(self.jobs, record, batch)
                     except Unbalanced as error:

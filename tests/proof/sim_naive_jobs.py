@@ -7,6 +7,7 @@ from vibemq.model.jobs.job_records import (
     JobAdvanced,
     JobChanged,
     JobLettersDied,
+    JobMadeSettled,
     JobRecord,
     JobsForgotten,
     JobStarted,
@@ -67,6 +68,9 @@ def apply_job_record(jobs: dict[int, NaiveJob], record: JobRecord, batch: list[R
             _advance(jobs[record.job_id], record, batch)
         case JobChanged():
             _change(jobs[record.job_id], record)
+        case JobMadeSettled():
+            for queue_id, first, last in record.stretches:
+                jobs[record.job_id].made -= {(queue_id, s) for s in range(first, last + 1)}
         case JobLettersDied():
             job = jobs[record.job_id]
             died = {(record.queue_id, s) for first, last in record.runs for s in range(first, last + 1)}

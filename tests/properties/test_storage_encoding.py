@@ -13,7 +13,14 @@ from vibemq.model.access import ResourceKind, Rule
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.jobs.job import JobEvent, JobKind, JobPlan, JobState, StoredJob
-from vibemq.model.jobs.job_records import JobAdvanced, JobChanged, JobLettersDied, JobsForgotten, JobStarted
+from vibemq.model.jobs.job_records import (
+    JobAdvanced,
+    JobChanged,
+    JobLettersDied,
+    JobMadeSettled,
+    JobsForgotten,
+    JobStarted,
+)
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions
 from vibemq.model.records import (
     Attempts,
@@ -169,6 +176,7 @@ record = st.one_of(
         JobChanged, u32, u64, job_events, st.none() | st.sampled_from(JobState), text, rates.map(float), st.booleans()
     ),
     st.builds(JobLettersDied, u32, u32, runs, st.booleans()),
+    st.builds(JobMadeSettled, u32, st.lists(st.tuples(u32, u64, u64), max_size=3)),
     st.builds(JobsForgotten, st.lists(u32, max_size=3)),
 )
 

@@ -27,6 +27,7 @@ from vibemq.model.commands import (
     DeleteGroup,
     DeleteQueue,
     Extend,
+    ForgetMade,
     GiveUp,
     Pressure,
     Publish,
@@ -61,6 +62,7 @@ from vibemq.model.options import (
     Retention,
 )
 from vibemq.model.records import MessagesAdded, TokenRemoved, TokenStored, UserRemoved, UserStored
+from vibemq.model.steps import at_once
 from vibemq.storage.state.liveness import is_alive
 
 QUEUES = ["q1", "q2", "q3"]
@@ -215,6 +217,7 @@ class Chaos:
             makers += [self.replay, self.purge_dead, self.pressure]
         if self.random.random() < 0.08:
             makers = [self.start_job, self.change_job, self.replay, self.purge_dead, self.replay, self.purge_dead]
+            makers.append(self.forget_made)
         if self.random.random() < 0.05:
             makers = [self.add_user, self.add_user, self.remove_user]
         return self.random.choice(makers)()
@@ -410,6 +413,10 @@ class Chaos:
             key=pick(["", "", "a"]),
         )
         return self.token(StartJob(3, None, plan))
+
+    def forget_made(self) -> Command:
+        number = self.random.choice([*self.driver.engine.jobs.by_id, 1])
+        return self.token(ForgetMade(3, None, number, at_once(self.driver.engine.settled(number))))
 
     def change_job(self) -> Command:
         state = self.random.choice([JobState.PAUSED, JobState.RUNNING, JobState.RUNNING, JobState.CANCELLED])

@@ -75,6 +75,8 @@ COMMANDS: Mapping[type, Row] = {
     c.StartJob: (NEVER,),
     c.ChangeJob: (NEVER,),
     c.AdvanceJob: (NEVER,),
+    c.ForgetJobs: (NEVER,),
+    c.ForgetMade: (NEVER,),
     c.ForgetApplication: (NEVER,),
     c.ChangeAccounts: (NEVER,),
     c.SetFlow: (NEVER,),

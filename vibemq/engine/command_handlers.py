@@ -142,6 +142,8 @@ _OWN_HANDLERS: dict[type, Handler] = {
     ask.StartJob: starting.start,
     ask.ChangeJob: starting.change,
     ask.AdvanceJob: advancing.advance,
+    ask.ForgetJobs: starting.forget,
+    ask.ForgetMade: advancing.forget_made,
     ask.SetPressure: _set_pressure,
     ask.Classified: classified,
 }

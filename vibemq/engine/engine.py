@@ -41,6 +41,7 @@ from vibemq.engine.step import Step, Wait
 from vibemq.errors import StorageFull, VibeMQError, forget_frames
 from vibemq.model import commands as ask
 from vibemq.model.effects import NOTHING_FOLLOWS, Effect, Incomplete, Outcome, Payment, QueueDepth, Reply
+from vibemq.model.jobs.job import Stretch
 from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.runs import END, Run
 from vibemq.model.shared.queue_info import QueueInfo
@@ -349,6 +350,10 @@ class Engine:
         """Whether a message that the job has made is not settled yet, step by step."""
         return views.job_unsettled(self._state, job_id)
 
+    def settled(self, job_id: int) -> Generator[None, None, list[Stretch]]:
+        """Which stretches of messages that the job has made are settled, in the same way."""
+        return views.job_settled(self._state, job_id)
+
     @property
     def in_flight_count(self) -> int:
         return sum(group.in_flight for queue in self._state.queues.values() for group in queue.groups.values())
@@ -515,8 +520,11 @@ class Engine:
         self._settle_wait(step, wait, ticket)
 
 
+_NEVER_ANSWERED = ask.SetFlow | ask.CloseSession | ask.EndConsumers | ask.SetPressure | ask.Classified | ask.ForgetJobs
+
+
 def _refuse(step: Step, command: "ask.Command", error: VibeMQError) -> None:
     # The reply keeps it, and its frames would keep the step.
     forget_frames(error)
-    if not isinstance(command, ask.SetFlow | ask.CloseSession | ask.EndConsumers | ask.SetPressure | ask.Classified):
+    if not isinstance(command, _NEVER_ANSWERED):
         step.refuse(command, error)

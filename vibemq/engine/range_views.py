@@ -90,8 +90,10 @@ class Readers:
         return min(unsure, default=state.next_dead_id)
 
     def last_dead_id(self) -> int:
-        """The highest that was given to a letter; it may be on its way to the disk. 0 = none was."""
-        return self._state.next_dead_id - 1
+        """The highest of a letter that can be read, or is on its way to the disk; 0 = none. Others are owed."""
+        state = self._state
+        owed = (record.letters[0].dead_id for record in (*state.owed, *state.owed_behind) if _has_letters(record))
+        return min(owed, default=state.next_dead_id) - 1
 
     def tail(self, name: str) -> int | None:
         """None when the queue is gone."""

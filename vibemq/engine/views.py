@@ -20,6 +20,7 @@ from vibemq.model.effects import (
     QueueFigures,
     StageFigures,
 )
+from vibemq.model.jobs.job import Stretch
 from vibemq.model.runs import END, Run, RunSet, run_count, runs_of, without
 from vibemq.model.shared.queue_info import GroupInfo, QueueInfo
 from vibemq.model.steps import at_once
@@ -203,21 +204,46 @@ def depth_steps(queue: Queue) -> Generator[None, None, QueueDepth]:
 def job_unsettled(state: EngineState, job_id: int) -> Generator[None, None, bool]:
     """Whether some message that the job has made waits, or is with a consumer; as `describe`."""
     job = state.jobs.get(job_id)
-    looked = 0
-    for queue_id, first, last in job.made if job is not None else ():
-        queue = state.queues_by_id.get(queue_id)
+    look = _Look(state)
+    for stretch in job.made if job is not None else ():
+        if (yield from look.finds(stretch)):
+            return True
+    return False
+
+
+def job_settled(state: EngineState, job_id: int) -> Generator[None, None, list[Stretch]]:
+    """The stretches of which none does."""
+    job = state.jobs.get(job_id)
+    made = job.made if job is not None else ()
+    look, unsettled = _Look(state), set[Stretch]()
+    for stretch in made:
+        if (yield from look.finds(stretch)):
+            unsettled.add(stretch)
+    return [stretch for stretch in made if stretch not in unsettled]
+
+
+class _Look:
+    """For messages that are not settled, with pauses."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._looked = 0
+
+    def finds(self, stretch: Stretch) -> Generator[None, None, bool]:
+        queue_id, first, last = stretch
+        queue = self._state.queues_by_id.get(queue_id)
         if queue is None:
-            continue
+            return False
         if any(added.first <= last and first <= added.last for added in queue.unseen):
             return True
         for group in list(queue.groups.values()):
             if group.waiting_within(first, last) or (group.in_flight and group.held_within([(first, last)])):
                 return True
-            looked += 1 + len(group.consumers) // CONSUMERS_AS_GROUP
-            if looked >= GROUPS_PER_STEP:
-                looked = 0
+            self._looked += 1 + len(group.consumers) // CONSUMERS_AS_GROUP
+            if self._looked >= GROUPS_PER_STEP:
+                self._looked = 0
                 yield
-    return False
+        return False
 
 
 def group_oldest(group: Group) -> int:

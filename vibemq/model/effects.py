@@ -115,6 +115,10 @@ class JobStepped:
     """Dead letters that stay where they are, because the queue has no room for them, or the job's limit is reached."""
     job: StoredJob
     """As it is now."""
+    passed: int = 0
+    """Letters of queues of other connections: they stay, and are found again until the cursor is behind them."""
+    too_large: int = 0
+    """The first letter that has stayed, where it fits into no room that its queue can have; 0 = it may fit some day."""
 
 
 @dataclass(slots=True)

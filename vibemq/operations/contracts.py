@@ -21,7 +21,7 @@ from vibemq.model.effects import (
     Reply,
     Span,
 )
-from vibemq.model.jobs.job import StoredJob
+from vibemq.model.jobs.job import StoredJob, Stretch
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import Plan
 from vibemq.model.rows import LargeRow
@@ -135,7 +135,7 @@ class JobQuestions(Protocol):
 
     def get(self, job_id: int) -> StoredJob | None: ...
 
-    def with_key(self, user: str, key: str, since: int) -> StoredJob | None: ...
+    def with_key(self, user: str, key: str, since: int, now: int) -> StoredJob | None: ...
 
     def running(self) -> list[StoredJob]: ...
 
@@ -158,6 +158,8 @@ class EngineQuestions(Protocol):
     def depth(self, name: str) -> Generator[None, None, QueueDepth] | None: ...
 
     def unsettled(self, job_id: int) -> Generator[None, None, bool]: ...
+
+    def settled(self, job_id: int) -> Generator[None, None, list[Stretch]]: ...
 
     def waiting_runs(self, queue: str, limit: int, start: int = 0) -> list[Run]: ...
 

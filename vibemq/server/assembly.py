@@ -45,7 +45,7 @@ from vibemq.server.commit.release_order import EffectRouter
 from vibemq.server.commit.storage_threads import Store
 from vibemq.server.contracts import QueueEngine
 from vibemq.server.declared import declare
-from vibemq.server.jobs.expiry import StillExports
+from vibemq.server.jobs.expiry import OldJobs, StillJobs
 from vibemq.server.jobs.export_files import ExportFiles
 from vibemq.server.jobs.export_folder import FOLDER as EXPORTS
 from vibemq.server.jobs.export_folder import ExportFolder
@@ -388,7 +388,8 @@ async def assemble(
         chores=(
             transactions.tidy,
             tokens.tidy,
-            StillExports(engine.jobs, local_session, clock).tidy,
+            StillJobs(engine.jobs, local_session, accounts, clock).tidy,
+            OldJobs(engine.jobs, decider.decide, clock).tidy,
             exports.tidy,
             audit.summarize,
             watch_audit,

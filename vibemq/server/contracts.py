@@ -11,6 +11,7 @@ from vibemq.engine.views import Survey
 from vibemq.errors import StorageFull
 from vibemq.model.commands import Command
 from vibemq.model.effects import Effect, Outcome, Payment, QueueDepth
+from vibemq.model.jobs.job import Stretch
 from vibemq.model.options import QueueOptions
 from vibemq.model.runs import Run
 from vibemq.model.shared.queue_info import QueueInfo
@@ -63,6 +64,8 @@ class QueueEngine(Protocol):
     def jobs(self) -> JobTable: ...
 
     def unsettled(self, job_id: int) -> Generator[None, None, bool]: ...
+
+    def settled(self, job_id: int) -> Generator[None, None, list[Stretch]]: ...
 
     def subscriptions(self, session: int) -> list[tuple[int, str]]: ...
 

@@ -468,6 +468,11 @@ ASKED: dict[type, list[Any]] = {
         ask.StartJob(OPERATOR, "t", JobPlan(kind=JobKind.REPLAY, filter={}, last_id=9)),
         ask.AdvanceJob(OPERATOR, "t", JobStep(1, 5, 5, 0)),
     ],
+    ask.ForgetMade: [
+        ask.StartJob(OPERATOR, "t", JobPlan(kind=JobKind.REPLAY, filter={}, last_id=9)),
+        ask.ForgetMade(OPERATOR, "t", 1, []),
+    ],
+    ask.ForgetJobs: [ask.ForgetJobs()],
     ask.SetPressure: [ask.SetPressure(ask.Pressure.BLOCKING)],
 }
 

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 SESSION = 1
 TOLD_AT_ONCE = {ask.DescribeQueue, ask.ListQueues, ask.Extend, ask.SetCapacity, ask.SetShare, ask.Respond, ask.GiveUp}
 """They say how things are, or change what no restart keeps."""
-NEVER_ANSWERED = {ask.EndConsumers, ask.SetFlow, ask.CloseSession, ask.SetPressure, ask.Classified}
+NEVER_ANSWERED = {ask.EndConsumers, ask.SetFlow, ask.CloseSession, ask.SetPressure, ask.Classified, ask.ForgetJobs}
 STAGE = "~stage/1/s/app"
 
 
@@ -215,6 +215,7 @@ COMMANDS: dict[str, Make] = {
     "start a job": lambda _: ask.StartJob(SESSION, None, JobPlan(kind=JobKind.PURGE_DEAD, filter={}, last_id=1)),
     "change a job": lambda _: ask.ChangeJob(SESSION, None, 1, rate=5.0),
     "advance a job": lambda _: ask.AdvanceJob(SESSION, None, JobStep(1, 1, 1)),
+    "forget what a job has made": lambda _: ask.ForgetMade(SESSION, None, 1, []),
     "describe": lambda _: ask.DescribeQueue(SESSION, None, "q"),
     "list": lambda _: ask.ListQueues(SESSION, None),
     "extend": lambda _: ask.Extend(SESSION, None, 1, [(2, 3)]),

@@ -53,7 +53,8 @@ def vanish(step: Step, state: EngineState, added: Added) -> None:
         queue.unseen_count -= count
     else:
         _take_out_visible(step, added)
-    queue.refused += count
+    if not added.is_retried:
+        queue.refused += count
     queue.holes = RunSet([*added.holes, *queue.holes, (first, last)]).runs()
     _forget_ids(added)
     step.free(queue)

@@ -44,12 +44,16 @@ def replay_dead(state: EngineState, step: Step, command: ReplayDead) -> Slices |
 def _replay(state: EngineState, command: ReplayDead, step: Step) -> None:
     queue = find(state, command.queue)
     if state.pressure >= Pressure.BLOCKING:
-        check_pressure(state, queue, 0 if command.dry_run else command.rows.count)
+        # A job tries again and again.
+        counts = not command.dry_run and command.step is None
+        check_pressure(state, queue, command.rows.count if counts else 0)
     step.work += len(command.dead_ids)
     known = {dead_id: index for index, dead_id in enumerate(command.dead_ids)}
     there = sorted(index for dead_id, index in known.items() if _is_there(state, dead_id, command.origins))
+    skipped, passed = len(known) - len(there), 0
     if command.step is not None:
-        there = [index for index in there if _may_take(state, command, command.dead_ids[index])]
+        there, found = [index for index in there if _may_take(state, command, command.dead_ids[index])], len(there)
+        passed = found - len(there)
         may = _within_limit(state, command.step, there)
     else:
         _check_owners(state, command, [command.dead_ids[index] for index in there])
@@ -63,11 +67,28 @@ def _replay(state: EngineState, command: ReplayDead, step: Step) -> None:
     added = _put_into(state, step, queue, command, may[:fits]) if fits else None
     need = _need_of_replay(queue)
     if command.step is not None:
-        skipped, left = len(known) - len(there), len(there) - fits
-        run = (added.first, added.first + fits - 1) if added is not None else None
-        count_step(state, step, command, done=fits, skipped=skipped, left=left, queue=queue, run=run, need=need)
+        count_step(
+            state,
+            step,
+            command,
+            done=fits,
+            skipped=skipped,
+            passed=passed,
+            left=len(there) - fits,
+            too_large=_too_large(queue, command, may[fits:]),
+            queue=queue,
+            run=(added.first, added.first + fits - 1) if added is not None else None,
+            need=need,
+        )
     else:
         step.answer(command, Replayed(fits, len(may) - fits), need if fits else state.need_of_known)
+
+
+def _too_large(queue: Queue, command: ReplayDead, left: Sequence[int]) -> int:
+    """The first of the letters that are left, if it would not fit into the empty queue either; else 0."""
+    most = queue.options.max_bytes if queue.options.overflow is Overflow.DROP_OLDEST else 0
+    is_too_large = left and most and command.rows.row_lengths()[left[0]] > most
+    return command.dead_ids[left[0]] if is_too_large else 0
 
 
 def _put_into(state: EngineState, step: Step, queue: Queue, command: ReplayDead, indexes: list[int]) -> Added:
@@ -77,6 +98,7 @@ def _put_into(state: EngineState, step: Step, queue: Queue, command: ReplayDead,
     added = add(state, step, queue, *pick(command.rows, command.extras, indexes))
     step.note(DeadRemoved(dead_ids, replayed=True), _need_of_replay(queue))
     added.replayed = dead_ids
+    added.is_retried = command.step is not None
     added.origins = origins
     return added
 
@@ -92,8 +114,10 @@ def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> None:
         running_job(state, command.step)
     asked = list(dict.fromkeys(command.dead_ids))
     there = [dead_id for dead_id in asked if _is_there(state, dead_id, known)]
+    skipped, passed = len(asked) - len(there), 0
     if command.step is not None:
-        there = [dead_id for dead_id in there if _may_take(state, command, dead_id)]
+        there, found = [dead_id for dead_id in there if _may_take(state, command, dead_id)], len(there)
+        passed = found - len(there)
         dead_ids = _within_limit(state, command.step, there)
     else:
         _check_owners(state, command, there)
@@ -102,8 +126,8 @@ def purge_dead(state: EngineState, step: Step, command: PurgeDead) -> None:
         step.note(DeadRemoved(dead_ids), Durability.STRONG)
         remove(state, dead_ids, known)
     if command.step is not None:
-        skipped, left = len(asked) - len(there), len(there) - len(dead_ids)
-        count_step(state, step, command, done=len(dead_ids), skipped=skipped, left=left)
+        left = len(there) - len(dead_ids)
+        count_step(state, step, command, done=len(dead_ids), skipped=skipped, passed=passed, left=left)
         return
     step.answer_standing(command, Counted(len(dead_ids)), Durability.STRONG if dead_ids else state.need_of_known)
 

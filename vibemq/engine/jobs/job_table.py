@@ -1,7 +1,7 @@
 """The jobs of a broker: all that are kept, and which messages they have made."""
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice, takewhile
+from itertools import islice
 
 from vibemq.engine.jobs.made import MadeIn
 from vibemq.model.jobs.job import JobKind, JobPlan, JobState, StoredJob
@@ -80,9 +80,10 @@ class JobTable:
         """What the job itself does not remember after its step: its oldest stretches."""
         if not after.made_forgotten:
             return
-        oldest = after.made[0]
-        for stretch in takewhile(lambda run: run != oldest, before.made):
-            self.forget_stretch(*stretch)
+        kept = {stretch[:2] for stretch in after.made}
+        for stretch in before.made:
+            if stretch[:2] not in kept:
+                self.forget_stretch(*stretch)
 
     def forget_stretch(self, queue_id: int, first: int, last: int) -> None:
         """What one job has made."""
@@ -111,19 +112,25 @@ class JobTable:
     def get(self, job_id: int) -> StoredJob | None:
         return self.by_id.get(job_id)
 
-    def with_key(self, user: str, key: str, since: int) -> StoredJob | None:
-        """The user's job with this key. `since`: when the user was made."""
+    def with_key(self, user: str, key: str, since: int, now: int) -> StoredJob | None:
+        """The user's job with this key, which ends some time after its job. `since`: when the user was made."""
         # One of an older store does not tell when its user was made.
         for made in (since, -1):
             job = self.by_id.get(self.by_key.get((user, key, made), 0))
-            if job is not None and job.belongs_to(user, since):
+            if job is not None and job.belongs_to(user, since) and not job.is_over(now):
                 return job
         return None
 
-    def export_users(self) -> list[str]:
-        """Whose the files of exports are, those that will be written among them."""
+    def old(self, now: int) -> list[StoredJob]:
+        """Those that have ended long ago, the oldest first, without the latest of all jobs: the next is numbered behind
+        it."""
+        found = (job for job in self.by_id.values() if job.is_over(now) and job.job_id != self.next_id - 1)
+        return sorted(found, key=lambda job: (job.ended_at, job.job_id))
+
+    def exports(self) -> list[StoredJob]:
+        """Those that have a file, or will have one."""
         return [
-            job.plan.user
+            job
             for job in self.by_id.values()
             if job.plan.kind is JobKind.EXPORT_DEAD and (not job.has_ended or job.job_id in self.with_file)
         ]

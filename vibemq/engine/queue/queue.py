@@ -51,6 +51,8 @@ class Added:
     """Its policy says that it may be handed out."""
     replayed: list[int] | None = None
     """Dead letters it brought back."""
+    is_retried: bool = False
+    """A job tries again what was refused, so each letter would count many times."""
     holes: list[Run] = field(default_factory=list)
     """Older holes that are recorded with it."""
     origins: dict[int, int] | None = None

@@ -18,6 +18,8 @@ from vibemq.model.commands.consumers import (
 from vibemq.model.commands.dead_letters import (
     AdvanceJob,
     ChangeJob,
+    ForgetJobs,
+    ForgetMade,
     PurgeDead,
     ReplayDead,
     StartJob,
@@ -92,6 +94,8 @@ __all__ = [
     "Extend",
     "FilterGroup",
     "ForgetApplication",
+    "ForgetJobs",
+    "ForgetMade",
     "GiveUp",
     "ImportMessages",
     "JoinCursor",
@@ -169,6 +173,8 @@ Command = (
     | StartJob
     | ChangeJob
     | AdvanceJob
+    | ForgetJobs
+    | ForgetMade
     | CloseSession
     | Classified
     | EndConsumers

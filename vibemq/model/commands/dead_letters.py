@@ -5,7 +5,7 @@ from typing import Any
 
 from vibemq.model.commands.queues import QueueName
 from vibemq.model.extras.message_extra import Extras
-from vibemq.model.jobs.job import JobPlan, JobState, JobStep
+from vibemq.model.jobs.job import JobPlan, JobState, JobStep, Stretch
 from vibemq.model.rows import Rows
 
 
@@ -82,6 +82,21 @@ class ChangeJob:
     """False: the job waits, and another one may go on in its place; True: it would go on. Nothing is recorded."""
     dry_run: bool = False
     """Only say how the job would be."""
+
+
+@dataclass(slots=True)
+class ForgetMade:
+    """Stretches of messages of a job that are settled (`Engine.settled`). Reply: None."""
+
+    session: int
+    token: Any
+    job_id: int
+    stretches: list[Stretch]
+
+
+@dataclass(slots=True)
+class ForgetJobs:
+    """Those that have ended long ago. Nobody is answered."""
 
 
 @dataclass(slots=True)

@@ -39,6 +39,9 @@ class JobEvent(NamedTuple):
     detail: str = ""
 
 
+Stretch = tuple[int, int, int]
+"""(queue_id, first, last): messages of one queue that a job has made."""
+
 ACKNOWLEDGED = "acknowledged"
 """The event that makes a job `acknowledged`."""
 UNTRIED = "untried"
@@ -115,8 +118,8 @@ class StoredJob:
     forgiven: int = 0
     """How many had died again when somebody let the job go on nevertheless."""
     canary_passed: bool = False
-    made: tuple[tuple[int, int, int], ...] = ()
-    """(queue_id, first, last) of messages that it has made, in the order in which it made them."""
+    made: tuple[Stretch, ...] = ()
+    """The messages that it has made; the stretch that it has added to last stands last."""
     made_forgotten: bool = False
     """There were more than are remembered, so more may have died again than are counted."""
     events: tuple[JobEvent, ...] = ()
@@ -125,11 +128,18 @@ class StoredJob:
     def has_ended(self) -> bool:
         return self.state in ENDED
 
+    def is_over(self, now: int) -> bool:
+        """Whether it has ended so long ago that it is not kept."""
+        return self.has_ended and self.ended_at < now - KEPT_MS
+
     def belongs_to(self, user: str, since: int) -> bool:
         """`since`: when the user was made. Somebody else may have had the name before, or may have been given it."""
         if user != self.plan.user:
             return False
         return since <= self.created_at if self.plan.user_since < 0 else since == self.plan.user_since
+
+    def has_maker_of(self, other: "StoredJob") -> bool:
+        return (self.plan.user, self.plan.user_since) == (other.plan.user, other.plan.user_since)
 
     @property
     def left(self) -> int | None:
@@ -156,3 +166,5 @@ class JobStep(NamedTuple):
     damaged: int = 0
     done: int = 0
     """Letters that were dealt with outside of the engine, before it is told."""
+    passed: int = 0
+    """Letters that the commands before have passed over, of those that the cursor comes behind now."""

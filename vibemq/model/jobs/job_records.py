@@ -6,14 +6,14 @@ where it was.
 
 from dataclasses import dataclass, replace
 
-from vibemq.model.jobs.job import ACKNOWLEDGED, ENDED, UNTRIED, JobEvent, JobState, StoredJob
+from vibemq.model.jobs.job import ACKNOWLEDGED, ENDED, UNTRIED, JobEvent, JobState, StoredJob, Stretch
 from vibemq.model.runs import Run, run_count
 
 EVENTS_MAX = 50
 """Of one job. The first stays, and the latest."""
 MADE_RUNS_MAX = 512
-"""Stretches of messages that a job has made and remembers; the oldest is forgotten first. Those of a canary are all
-remembered until it has passed, since it passes by what became of each."""
+"""Stretches of messages that a job has made and remembers; then those that are settled are forgotten, and the oldest
+where none is. Those of a canary are all remembered until it has passed, since it passes by what became of each."""
 
 
 @dataclass(slots=True)
@@ -66,11 +66,19 @@ class JobLettersDied:
 
 
 @dataclass(slots=True)
+class JobMadeSettled:
+    """Nobody has any message of these stretches any more, so none of them dies: the job need not remember them."""
+
+    job_id: int
+    stretches: list[Stretch]
+
+
+@dataclass(slots=True)
 class JobsForgotten:
     job_ids: list[int]
 
 
-JobRecord = JobStarted | JobAdvanced | JobChanged | JobLettersDied | JobsForgotten
+JobRecord = JobStarted | JobAdvanced | JobChanged | JobLettersDied | JobMadeSettled | JobsForgotten
 
 
 def advanced(job: StoredJob, record: JobAdvanced) -> StoredJob:
@@ -107,7 +115,7 @@ def taken_back(job: StoredJob, record: JobAdvanced, cursor: int) -> StoredJob:
     )
 
 
-def _without(run: tuple[int, int, int], record: JobAdvanced) -> list[tuple[int, int, int]]:
+def _without(run: Stretch, record: JobAdvanced) -> list[Stretch]:
     queue_id, first, last = run
     if queue_id != record.queue_id or last < record.first or record.last < first:
         return [run]
@@ -152,9 +160,16 @@ def revived(job: StoredJob, record: JobLettersDied, runs: list[Run]) -> StoredJo
     return replace(job, dead_again=job.dead_again - count)
 
 
-def _with_run(
-    made: tuple[tuple[int, int, int], ...], queue_id: int, first: int, last: int
-) -> tuple[tuple[int, int, int], ...]:
-    if made and made[-1][0] == queue_id and made[-1][2] + 1 == first:
-        return (*made[:-1], (queue_id, made[-1][1], last))
+def relieved(job: StoredJob, record: JobMadeSettled) -> StoredJob:
+    settled = set(record.stretches)
+    return replace(job, made=tuple(stretch for stretch in job.made if stretch not in settled))
+
+
+def _with_run(made: tuple[Stretch, ...], queue_id: int, first: int, last: int) -> tuple[Stretch, ...]:
+    """Behind the others, as one with what was made last in the same queue if it follows that."""
+    for index in range(len(made) - 1, -1, -1):
+        if made[index][0] == queue_id:
+            if made[index][2] + 1 == first:
+                return (*made[:index], *made[index + 1 :], (queue_id, made[index][1], last))
+            break
     return (*made, (queue_id, first, last))

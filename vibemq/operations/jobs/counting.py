@@ -2,7 +2,6 @@
 
 import math
 
-from vibemq.operations.arguments import INSTANT_MAX
 from vibemq.operations.dead_letters import DeadLetterReader, LetterFilter, LetterFilters
 
 LOOKED_AT_MAX = 100_000
@@ -23,9 +22,11 @@ async def count_letters(reader: DeadLetterReader, wanted: LetterFilters, *, last
     most = math.inf if exact else LOOKED_AT_MAX
     # Of an end behind which there are few letters these are counted.
     endless = wanted.model_copy(update={"to_id": None})
-    if endless.means_groups and (count := await _by_groups(reader, chosen, queue_ids)) is not None:
+    if endless.means_groups and (found := await _by_groups(reader, chosen, queue_ids)) is not None:
+        count, newest = found
+        # What dies from here on is in no group that was read.
         later = await _one_by_one(
-            reader, endless, LetterFilter(endless, 0), queue_ids, below - 1, INSTANT_MAX, LOOKED_AT_MAX
+            reader, endless, LetterFilter(endless, 0), queue_ids, below - 1, newest + 1, LOOKED_AT_MAX
         )
         if not later or (later > 0 and not exact):
             return max(0, count - later)
@@ -61,12 +62,15 @@ async def _one_by_one(
     return count
 
 
-async def _by_groups(reader: DeadLetterReader, chosen: LetterFilter, queue_ids: frozenset[int] | None) -> int | None:
-    """None: some of them may stand in a group of others."""
+async def _by_groups(
+    reader: DeadLetterReader, chosen: LetterFilter, queue_ids: frozenset[int] | None
+) -> tuple[int, int] | None:
+    """How many, and the highest id among them. None: some of them may stand in a group of others."""
     wanted = chosen.groups(queue_ids)
     if await reader.may_be_others(wanted):
         return None
-    count = 0
+    count = newest = 0
     async for part in reader.groups(wanted):
         count += sum(group.letters.count for group in part)
-    return count
+        newest = max(newest, *(group.letters.last_id for group in part))
+    return count, newest

@@ -122,7 +122,7 @@ class Jobs:
         now, last_id = self._clock.now(), self._engine.readers.last_dead_id()
         since = principal.since if principal is not None else 0
         selected = -1
-        if wanted.key is None or self._engine.jobs.with_key(user, wanted.key, since) is None:
+        if wanted.key is None or self._engine.jobs.with_key(user, wanted.key, since, now) is None:
             if kind is JobKind.EXPORT_DEAD:
                 check_export(self._files)
             selected = await self._count(wanted, now, last_id)
@@ -143,13 +143,14 @@ class Jobs:
             key=wanted.key or "",
             digest=digest,
         )
-        reply = await self._local.ask_whole(
-            lambda session, token: StartJob(session, token, plan, wanted.rate or 0.0, now, since)
-        )
-        if reply.unchanged:
-            return {**self._shown(reply.result), "repeated": True}
-        self._work.wake()
-        return self._shown(reply.result)
+        try:
+            reply = await self._local.ask_whole(
+                lambda session, token: StartJob(session, token, plan, wanted.rate or 0.0, now, since)
+            )
+        finally:
+            # What could not be stored may hold all the same, such as the turn of another job.
+            self._work.wake()
+        return {**self._shown(reply.result), **({"repeated": True} if reply.unchanged else {})}
 
     async def _count(self, wanted: StartJobArguments, now: int, last_id: int) -> int:
         """Raises PreconditionFailed."""
@@ -196,12 +197,13 @@ class Jobs:
             raise InvalidOptions("job.change takes a state or a rate; give at least one of them")
         state = None if wanted.state is None else JobState(wanted.state)
         by = caller.principal.name if caller.principal is not None else "nobody"
-        changed = await self._local.ask(
-            lambda session, token: ChangeJob(
-                session, token, job.job_id, state, rate=wanted.rate, by=by, dry_run=wanted.dry_run
+        try:
+            changed = await self._local.ask(
+                lambda session, token: ChangeJob(
+                    session, token, job.job_id, state, rate=wanted.rate, by=by, dry_run=wanted.dry_run
+                )
             )
-        )
-        if not wanted.dry_run:
+        finally:
             self._work.wake()
         return self._shown(changed)
 

@@ -91,10 +91,10 @@ class ExportFiles:
     def bytes_held(self) -> int:
         return sum(file.size_bytes for file in self._sizes.values())
 
-    def bytes_of(self, user: str) -> int:
-        """Of the files that the user's jobs have written."""
-        jobs = ((self._jobs.get(name.job_id), file) for name, file in self._sizes.items())
-        return sum(file.size_bytes for job, file in jobs if job is not None and job.plan.user == user)
+    def bytes_of_maker(self, job: StoredJob) -> int:
+        """Of the files that the jobs of its user have written."""
+        others = ((self._jobs.get(name.job_id), file) for name, file in self._sizes.items())
+        return sum(file.size_bytes for other, file in others if other is not None and other.has_maker_of(job))
 
     def size(self, job: StoredJob) -> int | None:
         """None: it has no file."""

@@ -28,6 +28,8 @@ log = logging.getLogger("vibemq.jobs")
 FOLDER = "exports"
 FREE_KEPT_SHARE = 5
 """An export leaves a fifth of the disk free, or twice the reserve below which the broker slows publishers down."""
+NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""Errors after which the same may be done when there is room."""
 BLOCK_BYTES = 1 << 20
 MARK_EVERY_BYTES = 16 << 20
 """Whoever goes on with a file reads no more than that of it, and what the mark is checked by."""
@@ -162,7 +164,7 @@ class ExportFolder:
             _write_all(descriptor, pieces, offset)
             os.fdatasync(descriptor)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in NO_ROOM:
                 raise
             os.ftruncate(descriptor, offset)
             raise NoRoom(f"the disk is full ({error.strerror})") from error

@@ -19,7 +19,7 @@ from vibemq.operations.contracts import StoreAccess
 from vibemq.operations.messages import letter_json, payload_json
 from vibemq.operations.reading.instants import with_instants
 from vibemq.server.jobs.export_files import ExportFiles, name_of
-from vibemq.server.jobs.export_folder import MARK_EVERY_BYTES, ExportFolder, ExportLost, NoRoom
+from vibemq.server.jobs.export_folder import MARK_EVERY_BYTES, NO_ROOM, ExportFolder, ExportLost, NoRoom
 
 log = logging.getLogger("vibemq.jobs")
 
@@ -88,13 +88,18 @@ class LetterExport:
     async def _write(self, folder: ExportFolder, job: StoredJob, pieces: Sequence[bytes]) -> int:
         """How many bytes. Raises MustWait, StorageError."""
         held, most, size = self._files.bytes_held, self._files.bytes_max, sum(map(len, pieces))
+        user, share = job.plan.user, self._files.user_bytes_max
+        if self._size + size > share:
+            raise StorageError(
+                f"its file would have more than {share:,} bytes, the most that the files of a user may have (settings: "
+                "exports_bytes); export fewer letters with each of several jobs"
+            )
         if held + size > most:
             raise MustWait(
                 f"the files of exports have {held:,} bytes, and may have {most:,} (settings: exports_bytes); delete "
                 "one with `vibemq-admin job discard JOB`, or cancel the job"
             )
-        user, share = job.plan.user, self._files.user_bytes_max
-        if (own := self._files.bytes_of(user)) + size > share:
+        if (own := self._files.bytes_of_maker(job)) + size > share:
             raise MustWait(
                 f"the files of exports of user {user!r} have {own:,} bytes, and may have {share:,}, half of "
                 "exports_bytes of the settings; delete one with `vibemq-admin job discard JOB`, or cancel a job"
@@ -124,6 +129,10 @@ class LetterExport:
                 "the export again"
             ) from None
         except OSError as error:
+            if error.errno in NO_ROOM:
+                # A part of it may be done: whoever goes on looks at the file again.
+                self._lines = -1
+                raise MustWait(f"its file cannot be written: {error.strerror}; it goes on when there is room") from None
             raise StorageError(
                 f"its file cannot be written: {error.strerror or error}; repair that and start the export again"
             ) from error

@@ -6,7 +6,7 @@ each of its pages is one step.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -33,6 +33,10 @@ class PageStep:
     cursor: int = 0
     examined: int = 0
     damaged: int = 0
+    passed: int = 0
+
+    def of(self, job_id: int) -> JobStep:
+        return JobStep(job_id, self.cursor, self.examined, self.damaged, passed=self.passed)
 
     async def replay(self, store: StoreAccess, of: JobStep) -> Callable[[int, Any], Command]:
         letters = self.letters
@@ -54,13 +58,17 @@ class LetterPage:
         """`unread`: dead_id -> queue_id of damaged letters that the job takes as well."""
         self._by_queue = {queue: letters for queue, letters in by_queue.items() if letters}
         self._unread = unread
-        self._last = last
+        self.last = last
         self.is_last = is_last
         self.is_done = False
+        self.is_complete = True
+        """The cursor may move behind it; else letters of it, or before it, stay for later."""
         self.examined = 0
         self.damaged = 0
         self._counted = 0
         """Of the examined ones, with the steps before the last."""
+        self._passed = 0
+        """Letters that these have left where they are, which the last one counts."""
 
     @property
     def next_queue(self) -> str:
@@ -85,21 +93,41 @@ class LetterPage:
         while self._unread and len(step.origins) < most:
             dead_id, queue_id = self._unread.popitem()
             step.origins[dead_id] = queue_id
-        if not self._by_queue and not self._unread:
-            step.cursor, step.examined, step.damaged = self._last, self.examined - self._counted, self.damaged
-            self.is_done = True
+        self.is_done = not self._by_queue and not self._unread
+        if self.is_done and self.is_complete:
+            step.cursor, step.examined, step.damaged = self.last, self.examined - self._counted, self.damaged
+            step.passed = self._passed
         else:
             # Who reads the page again does not find them any more.
             step.examined = len(step.origins)
             self._counted += step.examined
         return step
 
+    def note_passed(self, count: int) -> None:
+        """So many of a step's letters are still there."""
+        self._passed += count
+        self._counted -= count
+
+    def has_others(self, queue: str) -> bool:
+        """Letters for other queues."""
+        return any(other != queue for other in self._by_queue)
+
+    def set_aside(self, queue: str) -> None:
+        """The letters for that queue stay where they are, and are found again."""
+        self._by_queue.pop(queue, None)
+        self.pass_over()
+
+    def pass_over(self) -> None:
+        """The cursor stays before the page."""
+        self.is_complete = False
+        self.is_done = not self._by_queue and not self._unread
+
     def take_whole(self) -> PageStep:
         """All letters in one step: of an export, which leaves them where they are, to be found again."""
         letters = [letter for queue in self._by_queue.values() for letter in queue]
         self._by_queue.clear()
         self.is_done = True
-        return PageStep("", letters, {}, self._last, self.examined, self.damaged)
+        return PageStep("", letters, {}, self.last, self.examined, self.damaged)
 
 
 class LetterPages:
@@ -113,12 +141,12 @@ class LetterPages:
         self._chosen = LetterFilter(self._wanted, job.created_at)
         self._below = min(self._chosen.below, job.plan.last_id + 1)
 
-    async def read(self, cursor: int, most: int = PAGE_LETTERS) -> LetterPage:
-        """At most so many letters."""
+    async def read(self, cursor: int, most: int = PAGE_LETTERS, without: Container[str] = ()) -> LetterPage:
+        """At most so many letters. `without`: queues whose letters stay where they are."""
         chosen, plan = self._chosen, self._plan
         queue_ids = await self._reader.queue_ids(self._wanted.queue, None)
         found = await self._reader.find(
-            chosen.fits,
+            lambda facts, queue: queue not in without and chosen.fits(facts, queue),
             choice=chosen.choice(queue_ids),
             after=max(cursor, chosen.after, plan.first_id - 1),
             below=self._below,

@@ -23,9 +23,10 @@ from vibemq.errors import (
     StorageFull,
     VibeMQError,
 )
-from vibemq.model.commands import AdvanceJob, ChangeJob, Command
+from vibemq.model.commands import AdvanceJob, ChangeJob, Command, ForgetMade
 from vibemq.model.effects import JobStepped
-from vibemq.model.jobs.job import JobKind, JobState, JobStep, StoredJob
+from vibemq.model.jobs.job import KEPT_MS, JobKind, JobState, JobStep, StoredJob
+from vibemq.model.jobs.job_records import MADE_RUNS_MAX
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource, StoreAccess
 from vibemq.operations.dead_letters import DeadLetterReader
 from vibemq.operations.jobs.rights import check_work, queue_of
@@ -34,6 +35,7 @@ from vibemq.operations.steps import in_turns
 from vibemq.server.jobs.export_files import ExportFiles
 from vibemq.server.jobs.exporting import LetterExport, MustWait
 from vibemq.server.jobs.letters import PAGE_LETTERS, LetterPage, LetterPages, PageStep
+from vibemq.server.jobs.makers import maker_of
 from vibemq.server.jobs.pace import Pace
 
 log = logging.getLogger("vibemq.jobs")
@@ -42,6 +44,10 @@ RETRY_MS = 1_000
 """How often a job that waits looks whether it can go on."""
 CANARY_LOOK_MS = 500
 READY_LOOK_MS = 200
+PASS_AGAIN_MS = 30_000
+"""How often a job whose first letters have to wait looks at all behind them, for queues that take theirs by now."""
+PASS_SHARE = 20
+"""Not sooner than so many times as long as the last look has taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +82,16 @@ class _Wait(Exception):
         self.look_ms = look_ms
 
 
+class _Stuck(_Wait):
+    """One queue takes no letters now."""
+
+
 class _NoTurn(_Wait):
     """Others go on. Once it was told what the job had to wait for, this is not told every second."""
 
 
 class _Held(Exception):
-    """The maker of the job may not have it done any more; the sentence says what is missing."""
+    """Somebody has to do something before the job goes on, such as to give its maker a right back, as it says."""
 
 
 class JobWorker:
@@ -94,9 +104,27 @@ class JobWorker:
         self._nudge = asyncio.Event()
         self._pace = Pace()
         self._waits_for = ""
+        self._told = ""
+        """What the log was told last of what it waits for."""
         self._page: LetterPage | None = None
         self._pages: LetterPages | None = None
         self._export = LetterExport(services.store, services.exports)
+        self._stuck: dict[str, tuple[str, int]] = {}
+        """Queues that take no letters now, while those of others go: why, and when to look again."""
+        self._reach = 0
+        """Letters for the other queues up to this id have gone, ahead of the cursor; 0 = none have."""
+        self._ahead = 0
+        """Where to go on behind the first page when its letters have been tried again."""
+        self._try_at = 0
+        """When to try these again."""
+        self._pass_began = self._pass_at = 0
+        """When the last look at all letters behind the first page began, and when the next one may."""
+        self._file_waits_since: int | None = None
+        """Since when the export has found no room; None = it has."""
+        self._looked_at = 0
+        """For messages of the job that are settled."""
+        self._is_stored = False
+        """What the engine has decided before has reached the store, as far as this worker knows."""
 
     def live(self) -> LiveJob:
         return LiveJob(self._waits_for, self._pace.rate_now(self._services.clock.now()))
@@ -110,6 +138,7 @@ class JobWorker:
             try:
                 await self._go_on(job)
                 self._waits_for = ""
+                self._told = self._told if self._stuck else ""
             except _Wait as wait:
                 await self._wait(wait)
             except _Held as lost:
@@ -121,7 +150,7 @@ class JobWorker:
                 raise
             except StorageFull as error:
                 # What was asked for may hold already, and is stored as soon as there is room: look again.
-                self._page = None
+                self._page, self._is_stored = None, False
                 await self._wait(_Wait(f"the disk is full: {error.reason}"))
             except VibeMQError as error:
                 await self._end(JobState.FAILED, str(error))
@@ -159,11 +188,16 @@ class JobWorker:
         """Do the next step. Raises _Wait, _Held, or what ends the job."""
         self._check_rights(job)
         await self._take_turn()
+        if not self._is_stored:
+            # The store still has letters whose end is owed, and whoever reads them finds them gone again and again.
+            await self._ask(job, partial(_advance, JobStep(job.job_id)))
+            self._is_stored = True
+            return
+        if job.in_canary and job.done and (job.done >= job.plan.canary or job.left == 0):
+            await self._look_at_canary(job)
+            return
         if job.left == 0:
             await self._finish(job, "its limit is reached")
-            return
-        if job.in_canary and job.done >= job.plan.canary:
-            await self._look_at_canary(job)
             return
         now = self._services.clock.now()
         free_at = self._pace.wait_until(job.rate, now)
@@ -174,10 +208,15 @@ class JobWorker:
             await self._sleep_until(free_at)
             return
         if self._page is None or self._page.is_done:
-            if self._page is not None and self._page.is_last:
-                await self._finish(job)
+            if self._page is not None and self._page.is_last and self._page.is_complete:
+                # Also where there are fewer letters than its canary has.
+                await (self._look_at_canary(job) if job.in_canary and job.done else self._finish(job))
                 return
             self._page = await self._read(job)
+            if self._page.is_done:
+                self._pass_page(job, self._page)
+                return
+        await self._forget_settled(job)
         if job.plan.kind is JobKind.EXPORT_DEAD:
             await self._write_out(job, self._page)
         else:
@@ -206,10 +245,18 @@ class JobWorker:
     async def _read(self, job: StoredJob) -> LetterPage:
         if self._pages is None:
             self._pages = LetterPages(self._services.reader, job)
-        if job.plan.kind is not JobKind.EXPORT_DEAD:
-            return await self._pages.read(job.cursor)
-        most = self._pace.letters(job.rate) if job.rate else PAGE_LETTERS
-        return await self._pages.read(job.cursor, most if job.left is None else min(most, job.left))
+        # A page goes queue by queue: what is beyond the limit is not read, so that the oldest of all queues go.
+        most = PAGE_LETTERS if job.left is None else min(PAGE_LETTERS, job.left)
+        if job.in_canary:
+            most = min(most, job.plan.canary - job.done)
+        if job.plan.kind is JobKind.EXPORT_DEAD and job.rate:
+            most = min(most, self._pace.letters(job.rate))
+        if not self._reach:
+            self._stuck = {}
+            return await self._pages.read(job.cursor, most)
+        page = await self._pages.read(self._reach, most, self._stuck)
+        page.pass_over()
+        return page
 
     async def _write_out(self, job: StoredJob, page: LetterPage) -> None:
         """A page of an export: first into the file, then into the count."""
@@ -220,15 +267,55 @@ class JobWorker:
             await self._ask(job, partial(_advance, of))
         except MustWait as why:
             self._page = None
-            raise _Wait(str(why)) from None
+            await self._wait_for_room(why)
+            return
         except BaseException:
             self._page = None
             raise
+        self._file_waits_since = None
         self._export.counted(job)
         self._pace.went(len(step.letters), job.rate, self._services.clock.now())
         await asyncio.sleep(0)
 
     async def _carry_out(self, job: StoredJob, page: LetterPage) -> None:
+        queue = page.next_queue
+        try:
+            await self._do_step(job, page)
+        except _Stuck as stuck:
+            if page.is_complete and not page.has_others(queue) and not self._may_pass(job, page):
+                raise
+            # What the step has taken of the page is for that queue, too.
+            self._page = page
+            self._stuck[queue] = (str(stuck), stuck.look_ms)
+            page.set_aside(queue)
+        if page.is_done and not page.is_complete:
+            self._pass_page(job, page)
+
+    def _may_pass(self, job: StoredJob, page: LetterPage) -> bool:
+        """Whether letters behind the page may go before some of it."""
+        plan = job.plan
+        if plan.to or queue_of(job) or plan.limit or job.in_canary or page.is_last:
+            return False
+        return bool(self._reach) or self._services.clock.now() >= self._pass_at
+
+    def _pass_page(self, job: StoredJob, page: LetterPage) -> None:
+        """Go on behind a page of which letters stay, or from the cursor again. Raises _Wait."""
+        now, first = self._services.clock.now(), next(iter(self._stuck.values()))
+        if not self._may_pass(job, page):
+            if self._reach:
+                self._pass_at = now + max(PASS_AGAIN_MS, PASS_SHARE * (now - self._pass_began))
+            self._page, self._stuck, self._reach, self._ahead = None, {}, 0, 0
+            raise _Stuck(*first)
+        if not self._reach:
+            self._pass_began = self._pass_began if self._ahead else now
+            self._reach, self._try_at = max(page.last, self._ahead), now + RETRY_MS
+        elif now < self._try_at:
+            self._reach = page.last
+        else:
+            # The queues that took no letters may do so by now: they come first, and this goes on where it was.
+            self._page, self._stuck, self._reach, self._ahead = None, {}, 0, page.last
+
+    async def _do_step(self, job: StoredJob, page: LetterPage) -> None:
         most = self._pace.letters(job.rate)
         if job.left is not None:
             most = min(most, job.left)
@@ -245,14 +332,20 @@ class JobWorker:
             self._page = None
             raise
         self._pace.went(stepped.count, job.rate, self._services.clock.now())
+        page.note_passed(stepped.passed)
+        if stepped.too_large:
+            raise _Held(
+                f"dead letter {stepped.too_large} has more bytes than queue {step.queue!r} takes (max_bytes); change "
+                "the queue, replay or purge the letter by itself, then resume the job"
+            )
         if stepped.left:
             self._page = None
             if stepped.job.left != 0:
-                raise _Wait(f"queue {step.queue!r} has no room, and would drop its oldest messages")
+                raise _Stuck(f"queue {step.queue!r} has no room, and would drop its oldest messages")
         await asyncio.sleep(0)
 
     async def _command(self, job: StoredJob, step: PageStep) -> Callable[[int, Any], Command]:
-        of = JobStep(job.job_id, step.cursor, step.examined, step.damaged)
+        of = step.of(job.job_id)
         if job.plan.kind is JobKind.REPLAY and step.letters:
             return await step.replay(self._services.store, of)
         if job.plan.kind is JobKind.PURGE_DEAD and step.origins:
@@ -266,8 +359,10 @@ class JobWorker:
         try:
             stepped: JobStepped = await self._services.local.ask(make)
         except QueueNotFound as error:
-            raise _Wait(f"{error}; create it, or cancel the job and say with `to` where letters shall go") from None
-        except (Blocked, QueueExclusive) as error:
+            raise _Stuck(f"{error}; create it, or cancel the job and say with `to` where letters shall go") from None
+        except QueueExclusive as error:
+            raise _Stuck(str(error)) from None
+        except Blocked as error:
             raise _Wait(str(error)) from None
         return stepped
 
@@ -276,9 +371,7 @@ class JobWorker:
     def _check_rights(self, job: StoredJob) -> None:
         """Whether the maker of the job could have it done now. Raises _Held."""
         accounts, plan = self._services.accounts, job.plan
-        principal = accounts.acting(plan.user, plan.token_id, self._services.clock.now())
-        if principal is not None and accounts.enabled and not job.belongs_to(principal.name, principal.since):
-            principal = None
+        principal = maker_of(accounts, job, self._services.clock.now())
         if principal is None:
             login = "the access token that it was started with" if plan.token_id else f"user {plan.user!r}"
             raise _Held(f"{login} does not exist any more; have the job made again by somebody who may")
@@ -298,6 +391,24 @@ class JobWorker:
             lambda session, token: ChangeJob(session, token, job.job_id, why=why, canary_passed=True)
         )
 
+    async def _forget_settled(self, job: StoredJob) -> None:
+        """When the job remembers as many stretches of its messages as it may. Raises _Wait."""
+        if len(job.made) < MADE_RUNS_MAX or job.in_canary:
+            return
+        counts, now = bool(job.plan.stop_after_dead_again), self._services.clock.now()
+        if not counts and now < self._looked_at + RETRY_MS:
+            return
+        self._looked_at = now
+        settled = await in_turns(self._services.engine.settled(job.job_id))
+        if settled:
+            await self._services.local.ask(partial(ForgetMade, job_id=job.job_id, stretches=settled))
+        elif counts:
+            raise _Wait(
+                f"it is to be held when {job.plan.stop_after_dead_again} of its messages have died again, and too many "
+                f"of them are not settled yet: they lie in {len(job.made)} places between those of others",
+                CANARY_LOOK_MS,
+            )
+
     async def _room(self, queue: str, max_ready: int) -> int:
         """How many letters may go to the queue. Raises _Wait."""
         steps = self._services.engine.depth(queue)
@@ -305,7 +416,7 @@ class JobWorker:
             return 1
         ready = (await in_turns(steps)).ready
         if ready > max_ready:
-            raise _Wait(f"queue {queue!r} has {ready} messages ready, more than {max_ready}", READY_LOOK_MS)
+            raise _Stuck(f"queue {queue!r} has {ready} messages ready, more than {max_ready}", READY_LOOK_MS)
         return max(1, max_ready - ready)
 
     # -- states -------------------------------------------------------------------------------------------------------
@@ -316,8 +427,18 @@ class JobWorker:
             try:
                 await self._export.finish(job)
             except MustWait as wait:
-                raise _Wait(str(wait)) from None
+                await self._wait_for_room(wait)
+                return
         await self._end(JobState.DONE, why)
+
+    async def _wait_for_room(self, why: MustWait) -> None:
+        """What an export has written takes room of others: it does not wait for ever. Raises _Wait."""
+        now = self._services.clock.now()
+        if self._file_waits_since is None:
+            self._file_waits_since = now
+        if now - self._file_waits_since <= KEPT_MS:
+            raise _Wait(str(why))
+        await self._end(JobState.CANCELLED, f"it has waited for seven days, and its file takes room: {why}")
 
     async def _end(self, state: JobState, why: str = "") -> None:
         self._page = None
@@ -334,8 +455,9 @@ class JobWorker:
         log.info("job %s: %s%s", self.job_id, state, f" ({why})" if why else "", extra={"event": "job.ended"})
 
     async def _wait(self, wait: _Wait) -> None:
-        if str(wait) != self._waits_for:
-            self._waits_for = str(wait)
+        self._waits_for = str(wait)
+        if str(wait) != self._told:
+            self._told = str(wait)
             if not isinstance(wait, _NoTurn):
                 log.info("job %s waits: %s", self.job_id, wait, extra={"event": "job.waits"})
         self._pace.paused(self._services.clock.now())

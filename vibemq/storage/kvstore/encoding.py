@@ -41,7 +41,14 @@ from vibemq.model.extras.columns import ExtraColumns, columns_of, each_of
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.instants import Values
 from vibemq.model.jobs.job import JobState
-from vibemq.model.jobs.job_records import JobAdvanced, JobChanged, JobLettersDied, JobsForgotten, JobStarted
+from vibemq.model.jobs.job_records import (
+    JobAdvanced,
+    JobChanged,
+    JobLettersDied,
+    JobMadeSettled,
+    JobsForgotten,
+    JobStarted,
+)
 from vibemq.model.options import options_from_dict, options_to_dict
 from vibemq.model.records import (
     Attempts,
@@ -628,6 +635,11 @@ def _decode_job_letters_died(body: memoryview) -> JobLettersDied:
     return JobLettersDied(job_id, queue_id, list(_load_runs(runs)), *gone)
 
 
+def _decode_job_made_settled(body: memoryview) -> JobMadeSettled:
+    job_id, stretches = load_fields(body, int, list)
+    return JobMadeSettled(job_id, [(*checked(stretch, int, int, int),) for stretch in stretches])
+
+
 def _decode_jobs_forgotten(body: memoryview) -> JobsForgotten:
     (job_ids,) = load_fields(body, list)
     return JobsForgotten(checked(job_ids, *[int] * len(job_ids)))
@@ -696,6 +708,7 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
     JobLettersDied: (31, _encode_job_letters_died),
     JobsForgotten: (32, _plain("job_ids")),
     StageMoved: (33, _plain(*StageMoved.__slots__)),
+    JobMadeSettled: (34, _plain("job_id", "stretches")),
 }
 
 _DECODERS: dict[int, Callable[[memoryview], Record]] = {
@@ -732,4 +745,5 @@ _DECODERS: dict[int, Callable[[memoryview], Record]] = {
     31: _decode_job_letters_died,
     32: _decode_jobs_forgotten,
     33: _decode_stage_moved,
+    34: _decode_job_made_settled,
 }

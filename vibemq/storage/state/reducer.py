@@ -25,12 +25,14 @@ from vibemq.model.jobs.job_records import (
     JobAdvanced,
     JobChanged,
     JobLettersDied,
+    JobMadeSettled,
     JobRecord,
     JobsForgotten,
     JobStarted,
     advanced,
     bereaved,
     changed,
+    relieved,
 )
 from vibemq.model.options import Durability, Retention
 from vibemq.model.records import (
@@ -167,7 +169,7 @@ def apply(state: StoredState, record: Record, dead: DeadIndex, dirty: Dirty | No
             _plan_record(state, record, dirty)
         case UserStored() | UserRemoved() | TokenStored() | TokenRemoved():
             _account_record(state, record, dirty)
-        case JobStarted() | JobAdvanced() | JobChanged() | JobLettersDied() | JobsForgotten():
+        case JobStarted() | JobAdvanced() | JobChanged() | JobLettersDied() | JobMadeSettled() | JobsForgotten():
             _job_record(state, record, dirty)
         case _:
             _group_record(state, record, dirty)
@@ -330,13 +332,13 @@ def _job_record(state: StoredState, record: JobRecord, dirty: Dirty | None) -> N
             # Its start could not be stored.
             return
         job = _job_after(known, record)
-        if not isinstance(record, JobLettersDied):
+        if not isinstance(record, JobLettersDied | JobMadeSettled):
             state.instant = max(state.instant, record.at)
     state.jobs[job.job_id] = job
     touched.add(job.job_id)
 
 
-def _job_after(job: StoredJob, record: JobAdvanced | JobChanged | JobLettersDied) -> StoredJob:
+def _job_after(job: StoredJob, record: JobAdvanced | JobChanged | JobLettersDied | JobMadeSettled) -> StoredJob:
     match record:
         case JobAdvanced():
             return advanced(job, record)
@@ -344,6 +346,8 @@ def _job_after(job: StoredJob, record: JobAdvanced | JobChanged | JobLettersDied
             return changed(job, record)
         case JobLettersDied():
             return bereaved(job, record)
+        case JobMadeSettled():
+            return relieved(job, record)
 
 
 def _account_record(state: StoredState, record: AccountRecord, dirty: Dirty | None) -> None:

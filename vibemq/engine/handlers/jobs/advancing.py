@@ -7,10 +7,10 @@ from vibemq.engine.queue.queue import Queue
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import JobStateConflict
-from vibemq.model.commands import AdvanceJob, PurgeDead, ReplayDead
+from vibemq.model.commands import AdvanceJob, ForgetMade, PurgeDead, ReplayDead
 from vibemq.model.effects import JobStepped
 from vibemq.model.jobs.job import JobState, JobStep, StoredJob
-from vibemq.model.jobs.job_records import JobAdvanced, advanced, taken_back
+from vibemq.model.jobs.job_records import JobAdvanced, JobMadeSettled, advanced, relieved, taken_back
 from vibemq.model.options import Durability
 from vibemq.model.runs import Run
 
@@ -30,19 +30,22 @@ def count_step(
     *,
     done: int,
     skipped: int = 0,
+    passed: int = 0,
     left: int = 0,
+    too_large: int = 0,
     queue: Queue | None = None,
     run: Run | None = None,
     need: Durability = Durability.STRONG,
 ) -> None:
     """And answer the command. `run`: the messages that the step has made in `queue`.
 
-    When letters are left, the cursor stays before them, and they are counted when it moves on.
+    When letters are left, the cursor stays before them, and they are counted when it moves on. So are those that are
+    `passed` over.
     """
     of = command.step
     assert of is not None
     before = running_job(state, of)
-    moves = not left
+    moves = bool(of.cursor) and not left
     made = (queue.queue_id, *run) if queue is not None and run is not None else (0, 0, 0)
     record = JobAdvanced(
         of.job_id,
@@ -50,7 +53,7 @@ def count_step(
         of.cursor if moves else 0,
         of.examined if moves else done + skipped,
         done,
-        skipped,
+        skipped + (passed + of.passed if moves else 0),
         of.damaged if moves else 0,
         *made,
     )
@@ -63,12 +66,26 @@ def count_step(
             state.jobs.forget_made(before, job)
             # It counts with the messages, and goes with them when they cannot be stored.
             step.undo.append(partial(_take_back, state, record, before.cursor))
-    step.answer(command, JobStepped(done, left, job), need)
+    answer = step.answer if made[0] else step.answer_standing
+    answer(command, JobStepped(done, left, job, passed, too_large), need)
 
 
 def advance(state: EngineState, step: Step, command: AdvanceJob) -> None:
     running_job(state, command.step)
     count_step(state, step, command, done=command.step.done)
+
+
+def forget_made(state: EngineState, step: Step, command: ForgetMade) -> None:
+    """Raises JobNotFound."""
+    job = job_of(state, command.job_id)
+    known = set(job.made)
+    record = JobMadeSettled(job.job_id, [stretch for stretch in command.stretches if stretch in known])
+    state.jobs.put(relieved(job, record))
+    for stretch in record.stretches:
+        state.jobs.forget_stretch(*stretch)
+    # The settlements stand before it: it is lost, if ever, together with them.
+    step.note(record, Durability.ASYNC)
+    step.answer_standing(command, None, Durability.ASYNC)
 
 
 def _take_back(state: EngineState, record: JobAdvanced, cursor: int) -> None:

@@ -13,8 +13,8 @@ from vibemq.engine.jobs.job_table import RUNNING_MAX, JobTable
 from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import IdempotencyConflict, InvalidOptions, JobNotFound, JobStateConflict
-from vibemq.model.commands import ChangeJob, StartJob
-from vibemq.model.jobs.job import KEPT_MS, UNTRIED, JobEvent, JobKind, JobState, StoredJob
+from vibemq.model.commands import ChangeJob, ForgetJobs, StartJob
+from vibemq.model.jobs.job import UNTRIED, JobEvent, JobKind, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobChanged, JobsForgotten, JobStarted, changed
 from vibemq.model.options import Durability
 
@@ -41,7 +41,7 @@ _WORDS = {JobState.PAUSED: "paused", JobState.RUNNING: "resumed", JobState.CANCE
 
 def start(state: EngineState, step: Step, command: StartJob) -> None:
     plan, jobs = command.plan, state.jobs
-    known = jobs.with_key(plan.user, plan.key, command.since) if plan.key else None
+    known = jobs.with_key(plan.user, plan.key, command.since, step.now) if plan.key else None
     if known is not None:
         if known.plan.digest != plan.digest:
             raise IdempotencyConflict(
@@ -49,8 +49,8 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
             )
         step.answer_unchanged(command, state.need_of_known, known)
         return
-    unfinished = [job.plan.user for job in jobs.by_id.values() if not job.has_ended]
-    if unfinished.count(plan.user) >= UNFINISHED_OF_USER_MAX:
+    unfinished = [job for job in jobs.by_id.values() if not job.has_ended]
+    if _count_of(unfinished, command) >= UNFINISHED_OF_USER_MAX:
         raise InvalidOptions(
             f"{UNFINISHED_OF_USER_MAX} jobs of user {plan.user!r} have not ended yet, the most there may be; cancel "
             "some of them, or wait"
@@ -60,7 +60,7 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
             f"{UNFINISHED_MAX} jobs have not ended yet, the most there may be; cancel some of them, or wait"
         )
     if plan.kind is JobKind.EXPORT_DEAD:
-        _check_room_for_export(jobs, plan.user)
+        _check_room_for_export(jobs, command)
     job = StoredJob(
         job_id=jobs.next_id,
         plan=plan,
@@ -79,15 +79,20 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
     step.answer(command, jobs.by_id[job.job_id], Durability.STRONG)
 
 
-def _check_room_for_export(jobs: JobTable, user: str) -> None:
+def _count_of(jobs: list[StoredJob], command: StartJob) -> int:
+    """How many belong to the user, and not to somebody who had the name before."""
+    return sum(job.belongs_to(command.plan.user, command.since) for job in jobs)
+
+
+def _check_room_for_export(jobs: JobTable, command: StartJob) -> None:
     """Raises InvalidOptions."""
-    users = jobs.export_users()
+    exports, user = jobs.exports(), command.plan.user
     remedy = "delete some with `vibemq-admin job discard JOB`"
-    if user and users.count(user) >= EXPORTS_OF_USER_MAX:
+    if user and _count_of(exports, command) >= EXPORTS_OF_USER_MAX:
         raise InvalidOptions(
             f"user {user!r} has {EXPORTS_OF_USER_MAX} files of exports, the most that a user may have; {remedy}"
         )
-    if len(users) >= EXPORTS_MAX:
+    if len(exports) >= EXPORTS_MAX:
         raise InvalidOptions(f"there are {EXPORTS_MAX} files of exports, the most there may be; {remedy}")
 
 
@@ -241,14 +246,19 @@ def let_run(state: EngineState, step: Step) -> None:
         note(state, step, JobChanged(job.job_id, step.now, JobEvent(step.now, word), JobState.RUNNING))
 
 
+def forget(state: EngineState, step: Step, command: ForgetJobs) -> None:
+    forget_old(state, step)
+
+
 def forget_old(state: EngineState, step: Step) -> None:
     """Those that have ended long ago, or are too many; the latest job stays, since the next is numbered behind it."""
-    ended = sorted(
-        (job for job in state.jobs.by_id.values() if job.has_ended and job.job_id != state.jobs.next_id - 1),
+    jobs = state.jobs
+    old = jobs.old(step.now)
+    others = {job.job_id for job in old} | jobs.with_file | {jobs.next_id - 1}
+    counted = sorted(
+        (job for job in jobs.by_id.values() if job.has_ended and job.job_id not in others),
         key=lambda job: (job.ended_at, job.job_id),
     )
-    old = [job for job in ended if job.ended_at < step.now - KEPT_MS]
-    counted = (job for job in ended[len(old) :] if job.job_id not in state.jobs.with_file)
     gone = [job.job_id for job in (*old, *_too_many(counted))]
     if gone:
         state.jobs.drop(gone)

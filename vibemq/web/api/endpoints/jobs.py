@@ -11,7 +11,9 @@ from vibemq.errors import AuthRequired, ErrorCode, NotAuthorized, VibeMQError
 from vibemq.web.api.contract import JSON, MERGE_PATCH, NDJSON, Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import (
     ANYTHING,
+    BOOLEAN,
     INSTANT,
+    NULLABLE_NUMBER,
     NULLABLE_TEXT,
     NULLABLE_WHOLE,
     NUMBER,
@@ -31,12 +33,13 @@ JOB = record(
     {"job": TEXT, "kind": TEXT, "state": TEXT, "filter": ANYTHING, "user": TEXT, "created_at": INSTANT, "done": WHOLE},
     {
         "why": TEXT,
-        "to": NULLABLE_TEXT,
-        **dict.fromkeys(("rate", "limit", "max_ready", "canary", "stop_after_dead_again"), NULLABLE_WHOLE),
+        **dict.fromkeys(("to", "key"), NULLABLE_TEXT),
+        "rate": NULLABLE_NUMBER,
+        **dict.fromkeys(("limit", "max_ready", "canary", "stop_after_dead_again"), NULLABLE_WHOLE),
         **dict.fromkeys(("selected", "left_ms", "size_bytes"), NULLABLE_WHOLE),
-        "has_result": {"type": "boolean"},
+        **dict.fromkeys(("canary_passed", "dead_again_exact", "has_result"), BOOLEAN),
         **dict.fromkeys(("examined", "skipped", "damaged", "dead_again", "canary_gone", "next_id", "last_id"), WHOLE),
-        **dict.fromkeys(("started_at", "ended_at"), INSTANT),
+        **dict.fromkeys(("started_at", "changed_at", "ended_at"), INSTANT),
         "rate_now": NUMBER,
         "note": TEXT,
         "events": listed(record({"at": INSTANT, "event": TEXT, "detail": TEXT})),

@@ -11,6 +11,7 @@ BOOLEAN: dict[str, Any] = {"type": "boolean"}
 INSTANT: dict[str, Any] = {"type": ["string", "null"], "format": "date-time"}
 ANYTHING: dict[str, Any] = {"type": "object"}
 NULLABLE_TEXT: dict[str, Any] = {"type": ["string", "null"]}
+NULLABLE_NUMBER: dict[str, Any] = {"type": ["number", "null"]}
 NULLABLE_WHOLE: dict[str, Any] = {"type": ["integer", "null"]}
 CONSUMER: dict[str, Any] = {
     **dict.fromkeys(("connection", "client", "user", "protocol", "group"), NULLABLE_TEXT),

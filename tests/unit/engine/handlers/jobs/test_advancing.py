@@ -7,8 +7,8 @@ import pytest
 from bench.guard.counting import instructions
 from tests.simulation.engine_driver import rows_of
 from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
-from vibemq.errors import JobStateConflict, QueueNotFound
-from vibemq.model.commands import PurgeDead, ReplayDead
+from vibemq.errors import Blocked, JobStateConflict, QueueNotFound
+from vibemq.model.commands import Pressure, PurgeDead, ReplayDead, SetPressure, Settlement
 from vibemq.model.effects import JobStepped
 from vibemq.model.jobs.job import JobKind, JobState, JobStep
 from vibemq.model.jobs.job_records import JobAdvanced
@@ -81,9 +81,12 @@ def test_a_step_behind_one_that_was_not_stored_does_not_pass_over_its_letters(
 def test_a_purge_that_was_not_stored_is_owed_with_its_account(driver: JobsDriver) -> None:
     driver.start(JobKind.PURGE_DEAD)
     driver.hold = True
-    driver.purge([1, 2], cursor=2)
+    driver.handle(PurgeDead(0, "asked", [1, 2], {1: 1, 2: 1}, step=JobStep(1, 2, 2)))
     driver.refuse()
+    assert driver.answer("asked") is None, "it stays true, and is told when it is stored"
     driver.hold = False
+    driver.keep()
+    assert driver.answer("asked").count == 2
     assert (driver.job().done, driver.engine.dead_count) == (2, 8)
     driver.advance(5_000)
     driver.check()
@@ -98,6 +101,7 @@ def test_what_an_export_has_copied_is_counted_and_owed_when_it_was_not_stored(dr
     driver.step(8, done=4)
     driver.refuse()
     driver.hold = False
+    driver.keep()
     assert (driver.job().done, driver.job().cursor, driver.engine.dead_count) == (7, 8, 10)
     driver.advance(5_000)
     driver.check()
@@ -152,14 +156,64 @@ def test_a_missing_target_changes_nothing(driver: JobsDriver) -> None:
     assert (driver.job().cursor, driver.engine.dead_count) == (0, 10)
 
 
-def test_letters_of_another_connections_queue_are_passed_over(driver: JobsDriver) -> None:
+def bury_two_of_a_connection(driver: JobsDriver) -> None:
+    """In its own queue, and it is still there."""
     driver.create("own", exclusive=True, durability=Durability.TRANSIENT)
-    driver.bury(2, "own")
+    driver.publish(2, queue="own")
+    driver.subscribe(9, "own", capacity_messages=2)
+    driver.settle(9, 1, 2, verb=Settlement.REJECT)
+    assert driver.engine.dead_count == 12
+
+
+def test_letters_of_another_connections_queue_are_passed_over(driver: JobsDriver) -> None:
+    bury_two_of_a_connection(driver)
     driver.start()
     step = JobStep(1, 12, 3, 0)
     origins = {10: 1, 11: 2, 12: 2}
     stepped = driver.ask(PurgeDead(0, None, [10, 11, 12], origins, step=step))
     assert (stepped.count, driver.job().skipped) == (1, 2)
+
+
+def test_letters_that_are_passed_over_are_counted_with_the_cursor(driver: JobsDriver) -> None:
+    """Until it is behind them they are found again."""
+    bury_two_of_a_connection(driver)
+    driver.start()
+    for _ in range(3):
+        stepped = driver.ask(PurgeDead(0, None, [11, 12], {11: 2, 12: 2}, step=JobStep(1, 0, 2, 0)))
+        assert (stepped.count, stepped.passed) == (0, 2)
+    assert (driver.job().skipped, driver.job().examined) == (0, 0)
+    driver.ask(PurgeDead(0, None, [10], {10: 1}, step=JobStep(1, 12, 3, 0, passed=2)))
+    assert (driver.job().skipped, driver.job().examined, driver.job().done) == (2, 3, 1)
+    driver.check()
+
+
+def test_a_letter_that_its_queue_can_never_take_is_named() -> None:
+    driver = JobsDriver()
+    driver.create()
+    driver.bury(3)
+    driver.create("small", overflow=Overflow.DROP_OLDEST, max_bytes=9)
+    driver.start()
+    stepped = driver.replay([2, 3], queue="small")
+    assert (stepped.count, stepped.left, stepped.too_large) == (0, 2, 2)
+    driver.create("large", overflow=Overflow.DROP_OLDEST, max_bytes=15)
+    stepped = driver.replay([2, 3], queue="large")
+    assert (stepped.count, stepped.left, stepped.too_large) == (1, 1, 0)
+    driver.check()
+
+
+def test_what_a_job_tries_in_vain_counts_as_no_refused_message(driver: JobsDriver) -> None:
+    driver.start()
+    driver.handle(SetPressure(Pressure.BLOCKING))
+    for _ in range(3):
+        assert isinstance(driver.replay([1, 2], cursor=2), Blocked)
+    driver.handle(SetPressure(Pressure.NONE))
+    driver.hold = True
+    for _ in range(3):
+        driver.replay([1, 2], cursor=2)
+        driver.refuse()
+    driver.hold = False
+    assert driver.info().counters["refused"] == 0
+    driver.check()
 
 
 def test_the_steps_of_others_count_for_no_job(driver: JobsDriver) -> None:

@@ -15,6 +15,7 @@ from vibemq.model.commands import (
     CommitCursor,
     DeleteGroup,
     DeleteQueue,
+    ForgetMade,
     JoinCursor,
     MoveMessages,
     PurgeQueue,
@@ -409,6 +410,42 @@ def test_what_was_never_stored_has_not_died(driver: JobsDriver) -> None:
     driver.check()
 
 
+def test_letters_of_two_queues_in_turns_are_two_stretches(driver: JobsDriver) -> None:
+    driver.create("b")
+    in_b = driver.bury(10, "b")
+    driver.start()
+    for one, other in zip(range(1, 11), in_b, strict=True):
+        driver.replay([one], cursor=other)
+        driver.replay([other], queue="b", origin=2)
+    assert driver.job().made == ((1, 11, 20), (2, 11, 20))
+    kill(driver, 11, 20)
+    kill(driver, 15, queue="b")
+    assert driver.job().dead_again == 3
+    driver.check()
+
+
+def test_settled_stretches_are_forgotten_and_the_others_are_counted(driver: JobsDriver) -> None:
+    driver.start()
+    for dead_id in range(1, 7):
+        driver.replay([dead_id], cursor=dead_id)
+        driver.publish(1)
+    sequences = [first for _, first, _ in driver.job().made]
+    assert at_once(driver.engine.settled(1)) == []
+    driver.subscribe(3, capacity_messages=100)
+    driver.settle(3, *sequences[:3])
+    driver.close(3, clean=True)
+    settled = at_once(driver.engine.settled(1))
+    assert [first for _, first, _ in settled] == sequences[:3]
+    assert driver.ask(ForgetMade(0, None, 1, settled)) is None
+    assert [first for _, first, _ in driver.job().made] == sequences[3:]
+    assert not driver.job().made_forgotten
+    driver.check()
+    driver.restart()
+    kill(driver, sequences[3])
+    assert driver.job().dead_again == 1
+    driver.check()
+
+
 def test_the_stretches_that_are_remembered_are_bounded(driver: JobsDriver) -> None:
     count = MADE_RUNS_MAX + 20
     driver.bury(count)
@@ -505,6 +542,9 @@ def test_messages_of_a_forgotten_job_die_like_any_other(driver: JobsDriver) -> N
     for one, other in zip(in_b, in_c, strict=True):
         driver.replay([one], queue="b", origin=2)
         driver.replay([other], queue="c", origin=3)
+        # Others publish, so that no stretch continues the one before.
+        driver.publish(1, queue="b")
+        driver.publish(1, queue="c")
     assert {queue_id for queue_id, _, _ in driver.job().made} == {2, 3}
     driver.change(JobState.CANCELLED)
     for job_id in range(2, 3 + FINISHED_MAX):

@@ -16,7 +16,7 @@ from vibemq.engine.handlers.jobs.starting import (
 )
 from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.errors import IdempotencyConflict, JobNotFound, JobStateConflict, StorageFull
-from vibemq.model.commands import StartJob
+from vibemq.model.commands import ForgetJobs, StartJob
 from vibemq.model.jobs.job import KEPT_MS, JobKind, JobPlan, JobState
 from vibemq.model.jobs.job_records import EVENTS_MAX
 
@@ -113,6 +113,17 @@ def test_no_user_takes_all_the_room(driver: JobsDriver) -> None:
     assert "200 jobs have not ended" in str(driver.ask(StartJob(0, None, plan)))
 
 
+def test_jobs_of_whoever_had_the_name_before_take_no_room(driver: JobsDriver) -> None:
+    for number in range(UNFINISHED_OF_USER_MAX):
+        kind = JobKind.EXPORT_DEAD if number < EXPORTS_OF_USER_MAX else JobKind.REPLAY
+        driver.start(kind, user="ann", user_since=1)
+    for kind in (JobKind.EXPORT_DEAD, JobKind.REPLAY):
+        plan = JobPlan(kind=kind, filter={}, last_id=0, user="ann", user_since=2)
+        assert driver.ask(StartJob(0, None, plan, since=2)).job_id > UNFINISHED_OF_USER_MAX
+        assert "user 'ann'" in str(driver.ask(StartJob(0, None, replace(plan, user_since=1), since=1)))
+    driver.check()
+
+
 def test_nothing_follows_the_end(driver: JobsDriver) -> None:
     driver.start()
     assert driver.change(CANCELLED).ended_at == driver.now
@@ -141,6 +152,31 @@ def test_the_same_request_with_a_key_makes_one_job(driver: JobsDriver) -> None:
     assert driver.start(user="bob", key="k", digest="same").job_id == 2
     plan = JobPlan(kind=JobKind.REPLAY, filter={}, last_id=0, user="ann", key="k", digest="other")
     assert isinstance(driver.ask(StartJob(0, None, plan)), IdempotencyConflict)
+
+
+def test_a_key_ends_with_its_time_also_of_the_latest_job(driver: JobsDriver) -> None:
+    first = driver.start(user="ann", key="monthly", digest="same")
+    driver.advance(KEPT_MS + 1)
+    assert driver.start(user="ann", key="monthly", digest="same") == first, "it has not ended"
+    driver.change(CANCELLED)
+    driver.advance(KEPT_MS)
+    assert driver.start(user="ann", key="monthly", digest="same").job_id == first.job_id
+    driver.advance(1)
+    second = driver.start(user="ann", key="monthly", digest="another")
+    assert list(driver.engine.jobs.by_id) == [second.job_id] == [first.job_id + 1]
+    driver.check()
+    driver.restart()
+    assert driver.start(user="ann", key="monthly", digest="another").job_id == second.job_id
+
+
+def test_old_jobs_are_forgotten_where_nobody_starts_another(driver: JobsDriver) -> None:
+    for number in range(3):
+        driver.start()
+        driver.change(CANCELLED, job_id=number + 1)
+    driver.advance(KEPT_MS + 1)
+    driver.handle(ForgetJobs())
+    assert list(driver.engine.jobs.by_id) == [3]
+    driver.check()
 
 
 def test_a_job_whose_start_could_not_be_stored_was_not_started(driver: JobsDriver) -> None:
