@@ -4,7 +4,7 @@ import { link, params, setParams } from "../parts/address.js";
 import { isSuperuser, mayDo, remove, session } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
-import { Modal, say } from "../parts/dialog.js";
+import { Modal, say, useSending } from "../parts/dialog.js";
 import { Field, Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { Ago, At, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
@@ -108,21 +108,16 @@ function One({ id }) {
 function CloseDialog({ row, onClose, onDone }) {
   const [mode, setMode] = useState("release");
   const [reason, setReason] = useState("");
-  const [problem, setProblem] = useState(null);
   const where = path`connections/${row.connection_id}`;
   const query = { mode, reason, user: ownName() };
   const held = row.unsettled ?? null;
-  const send = async () => {
-    try {
-      await remove(where, query);
-      say("The connection is closed.");
-      onDone();
-    } catch (found) {
-      setProblem(found);
-    }
-  };
-  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main danger">Close 1 connection</button>`;
-  return html`<${Modal} title="Close this connection?" onClose=${onClose} onSubmit=${send} footer=${footer}>
+  const { send, problem, isUnderWay } = useSending(query, async () => {
+    await remove(where, query);
+    say("The connection is closed.");
+    onDone();
+  });
+  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main danger" disabled=${isUnderWay}>Close 1 connection</button>`;
+  return html`<${Modal} title="Close this connection?" onClose=${onClose} onSubmit=${send} footer=${footer} isUnderWay=${isUnderWay}>
     <p>Client <b><${Outside} text=${row.name} /></b> of user <b><${Outside} text=${row.user} /></b> from <${Outside} text=${row.remote} mono=${true} /> is told why and disconnected. It may connect again; to keep it out, revoke its token or change its password.</p>
     ${held !== 0 && html`<fieldset class="form"><legend>${held === null ? "What it holds unsettled" : `The ${counted(held, "message")} that it holds`}</legend>
       <label class="check"><input type="radio" name="mode" checked=${mode === "release"} onChange=${() => setMode("release")} /><span><b>Give back</b>: no attempt is counted</span></label>

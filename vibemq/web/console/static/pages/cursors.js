@@ -4,7 +4,7 @@ import { link, params, setParams } from "../parts/address.js";
 import { mayManage, post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
-import { Modal, say } from "../parts/dialog.js";
+import { Modal, say, useSending } from "../parts/dialog.js";
 import { Field, Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { Ago, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
@@ -138,21 +138,16 @@ function limitsText({ max_lag_ms: ms, max_lag_bytes: bytes }) {
 
 function Quarantine({ row, onClose, onDone }) {
   const [text, setText] = useState("");
-  const [problem, setProblem] = useState(null);
   const runs = runsOfText(text);
   const many = runs ? sumOfRuns(runs) : 0;
   const body = { runs: runs ?? [] };
-  const send = async () => {
-    try {
-      const told = await post(`${groupPath(row)}/quarantine`, body);
-      say(`${counted(told?.quarantined ?? many, "message")} became dead letters.`);
-      onDone();
-    } catch (found) {
-      setProblem(found);
-    }
-  };
-  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main danger" disabled=${!runs}>Quarantine ${counted(many, "message")}</button>`;
-  return html`<${Modal} title=${html`Quarantine messages of <${Name} name=${row.group} />?`} onClose=${onClose} onSubmit=${() => runs && send()} footer=${footer}>
+  const { send, problem, isUnderWay } = useSending(body, async (key) => {
+    const told = await post(`${groupPath(row)}/quarantine`, body, { key });
+    say(`${counted(told?.quarantined ?? many, "message")} became dead letters.`);
+    onDone();
+  });
+  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main danger" disabled=${!runs || isUnderWay}>Quarantine ${counted(many, "message")}</button>`;
+  return html`<${Modal} title=${html`Quarantine messages of <${Name} name=${row.group} />?`} onClose=${onClose} onSubmit=${() => runs && send()} footer=${footer} isUnderWay=${isUnderWay}>
     <p>For messages that make the reader fail: they become dead letters, and this cursor never reads them again. Other readers still do.</p>
     <${Field} label="Sequences" hint="As 17, 20-25." wrong=${text && !runs ? "Write sequences and ranges." : null}>${(id, about) => html`<input id=${id} aria-describedby=${about} value=${text} spellcheck=${false} onInput=${(event) => setText(event.target.value)} />`}</${Field}>
     <${Commands} admin=${[["group", "quarantine"], { options: { yes: true }, names: [row.queue, row.group, ...(runs ?? []).map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`))] }]} request=${{ method: "POST", path: `${groupPath(row)}/quarantine`, body }} />

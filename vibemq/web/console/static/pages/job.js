@@ -1,7 +1,7 @@
 // One job: how far, how fast, what became of its letters; pause, go on, cancel, the rate, and the same again.
 import { html, useState } from "../vendor/ui.js";
 import { link, params } from "../parts/address.js";
-import { isSuperuser, may, newKey, patch, post, remove, session, urlOf } from "../parts/api.js";
+import { isSuperuser, may, patch, post, remove, session, urlOf } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask } from "../parts/dialog.js";
@@ -159,7 +159,6 @@ function restFilter(job) {
 async function withoutTrial(job) {
   const rest = restOf(job);
   const words = rest === null ? "the rest" : counted(rest, "letter");
-  const key = newKey();
   let isCancelled = false;
   const request = replayRequest({
     filter: restFilter(job), to: job.to, rate: job.rate, limit: job.limit ? job.limit - job.done : null, canary: null,
@@ -173,7 +172,7 @@ async function withoutTrial(job) {
     typed: rest !== null && levelOf("replay", rest) === 2 ? rest : undefined,
     isDanger: true,
     commands: { request: { method: "POST", path: "jobs", body: request } },
-    act: async () => {
+    act: async (key) => {
       // Said again after a failure, it does no more than what is still to do.
       if (!isCancelled) await patch(path`jobs/${job.job}`, { state: "cancelled" });
       isCancelled = true;

@@ -94,7 +94,7 @@ function End({ data, onChange }) {
       button: `Purge ${counted(waiting, "message")}`,
       isDanger: true,
       commands: { admin: [["queue", "purge"], { options: { yes: true, "at-most": waiting }, names: [queue] }], request },
-      act: () => post(request.path, request.body),
+      act: (key) => post(request.path, request.body, { key }),
     });
     if (done) say(`Purged ${counted(done.count ?? waiting, "message")}.`);
     onChange();

@@ -1,9 +1,9 @@
 // What is done to many letters at once, each after a look at what would happen: replay, purge and export, as jobs.
-import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "../../vendor/ui.js";
+import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
-import { newKey, post, remove, urlOf } from "../../parts/api.js";
+import { post, remove, urlOf } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
-import { Modal, ask, say } from "../../parts/dialog.js";
+import { Modal, ask, say, useSending } from "../../parts/dialog.js";
 import { DraftInput, Field, Segments } from "../../parts/filters.js";
 import { Ago, Count, Name, Outside, Trouble, Waiting } from "../../parts/text.js";
 import { Sample } from "./kinds.js";
@@ -168,8 +168,6 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
   const [stopAfter, setStopAfter] = useState(first.stop_after_dead_again ?? "");
   const [note, setNote] = useState(first.note ?? "");
   const [typed, setTyped] = useState("");
-  const [problem, setProblem] = useState(null);
-  const [isUnderWay, setUnderWay] = useState(false);
   const question = { filter: bodyOfFilter(filter), ...(to ? { to } : {}), ...(rate ? { rate } : {}) };
   const asked = usePreview(question);
   const preview = asked.data ?? (asked.problem ? null : asked.before);
@@ -183,26 +181,16 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
   const needsNumber = levelOf("replay", chosen) === 2;
   const wanted = { filter, to, rate, limit: few, canary: guard, maxReady: maxReady === "" ? null : Number(maxReady), stopAfter: stopAfter === "" ? null : Number(stopAfter), note, atMost: few === null && !isOpen ? all : undefined };
   const request = replayRequest(wanted);
-  // Asked for again, because no answer has come, it is the same job.
-  const key = useMemo(newKey, [JSON.stringify(request)]);
+  const { send, problem, isUnderWay } = useSending(request, async (key) => {
+    const job = await post("jobs", request, { key });
+    location.assign(link("job", { id: job.job }));
+  });
   const where = targetText(preview?.targets, to);
   const isReady = asked.data !== null && chosen > 0 && !isUnderWay && (!needsNumber || typed.trim() === String(chosen));
-  const start = async () => {
-    if (!isReady) return;
-    setUnderWay(true);
-    setProblem(null);
-    try {
-      const job = await post("jobs", request, { key });
-      location.assign(link("job", { id: job.job }));
-    } catch (found) {
-      setProblem(found);
-      setUnderWay(false);
-    }
-  };
   const footer = html`
-    <button type="button" class="button" onClick=${onClose}>Cancel</button>
+    <button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button>
     <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <bdi>${where}</bdi></button>`;
-  return html`<${Modal} title="Replay dead letters" broad=${true} onClose=${onClose} onSubmit=${start} footer=${footer}>
+  return html`<${Modal} title="Replay dead letters" broad=${true} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer} isUnderWay=${isUnderWay}>
     <p>Each letter leaves the dead letters and enters its queue again in one step. Consumers get it as a new message. A letter that dies again comes back here.</p>
     ${before && preview && html`<p>Job ${before.job} has replayed <b>${counted(before.done, "letter")}</b>, and <b>${count(all)}</b> ${all === 1 ? "is" : "are"} left of the ${count(before.done + all)} that it might have.</p>`}
     <${Steady}>${preview ? html`<${Preview} preview=${preview} withTargets=${true} chosen=${chosen} rate=${rate} />` : asked.problem ? html`<${Trouble} problem=${asked.problem} />` : html`<${Waiting} what="Looking what would happen" />`}</${Steady}>
@@ -266,7 +254,7 @@ export async function purge(filter, onDone) {
     typed: levelOf("purge_dead", most) === 2 ? most : undefined,
     isDanger: true,
     commands: { admin: hasOptions(filter) && [["dlq", "purge"], { options: { ...optionsOfFilter(filter), all: isEmpty(filter), "at-most": guard.at_most, limit: guard.limit, yes: true } }], request: { method: "POST", path: "jobs", body } },
-    act: () => post("jobs", body),
+    act: (key) => post("jobs", body, { key }),
   });
   if (!job) return;
   onDone?.();
@@ -294,7 +282,6 @@ export async function purgeOne({ dead_id: id, queue }, onDone) {
 export async function exportLetters(filter, number, more = {}) {
   const given = Object.fromEntries(Object.entries(more).filter(([, value]) => value));
   const body = { kind: "export_dead", filter: bodyOfFilter(filter), ...given };
-  const key = newKey();
   const words = number === null ? "all letters that fit" : counted(number, "letter");
   const job = await ask({
     title: `Export ${words}?`,
@@ -302,7 +289,7 @@ export async function exportLetters(filter, number, more = {}) {
     instead: html`<p>Or fetch them at once, which ends when the connection does: <a class="button slim" href=${urlOf("dead-letters/export", queryObject(filter)).href} download>Download ${number === null ? "now" : count(number)}</a></p>`,
     button: `Write a file of ${words}`,
     commands: { admin: hasOptions(filter) && [["dlq", "export"], { options: { ...optionsOfFilter(filter), ...given, detach: true } }], request: { method: "POST", path: "jobs", body } },
-    act: () => post("jobs", body, { key }),
+    act: (key) => post("jobs", body, { key }),
   });
   if (job?.job) location.assign(link("job", { id: job.job }));
 }

@@ -2,7 +2,7 @@
 import { html, useState } from "../../vendor/ui.js";
 import { get, post } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
-import { Modal } from "../../parts/dialog.js";
+import { Modal, useSending } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
 import { Name, Outside, Trouble } from "../../parts/text.js";
 import { bytesOf } from "../../parts/viewer.js";
@@ -25,8 +25,6 @@ export function EditDialog({ letter, onClose, onDone }) {
   const [to, setTo] = useState("");
   const [note, setNote] = useState("");
   const [isReview, setReview] = useState(false);
-  const [problem, setProblem] = useState(null);
-  const [isUnderWay, setUnderWay] = useState(false);
   const headers = Object.fromEntries(rows.filter(([name]) => name.trim() !== "").map(([name, value]) => [name.trim(), value]));
   const wrong = wrongOf({ body, rows, asText });
   const changed = { body: body !== before.body, headers: diffHeaders(before.headers, headers) };
@@ -39,29 +37,18 @@ export function EditDialog({ letter, onClose, onDone }) {
     ...(to ? { to } : {}),
     ...(note ? { note } : {}),
   };
-  const send = async () => {
-    if (!isReview) {
-      setReview(true);
-      return;
-    }
-    setUnderWay(true);
-    setProblem(null);
-    try {
-      const done = await post(path`dead-letters/${String(letter.dead_id)}/edit`, request);
-      const queue = done?.queue ?? (to || letter.queue);
-      onDone({ queue, isEdited: !isSame, sequence: await sequenceOf(queue, letter.dead_id) });
-    } catch (found) {
-      setProblem(found);
-      setUnderWay(false);
-    }
-  };
+  const { send, problem, isUnderWay } = useSending(request, async (key) => {
+    const done = await post(path`dead-letters/${String(letter.dead_id)}/edit`, request, { key });
+    const queue = done?.queue ?? (to || letter.queue);
+    onDone({ queue, isEdited: !isSame, sequence: await sequenceOf(queue, letter.dead_id) });
+  });
   const footer = isReview
-    ? html`<button type="button" class="button" onClick=${() => setReview(false)}>Back to editing</button><span class="push"></span>
-        <button type="button" class="button" onClick=${onClose}>Cancel</button>
+    ? html`<button type="button" class="button" disabled=${isUnderWay} onClick=${() => setReview(false)}>Back to editing</button><span class="push"></span>
+        <button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button>
         <button type="submit" class="button main" disabled=${isUnderWay}>Replay 1 ${isSame ? "letter, unchanged," : "edited letter"} to <bdi>${to || letter.queue}</bdi></button>`
     : html`<button type="button" class="button" onClick=${onClose}>Cancel</button>
         <button type="submit" class="button main" disabled=${Boolean(wrong)}>${isSame ? "Review: nothing is changed yet" : "Review the changes"}</button>`;
-  return html`<${Modal} title=${`Edit and replay letter ${letter.dead_id}`} broad=${true} onClose=${onClose} onSubmit=${send} footer=${footer}>
+  return html`<${Modal} title=${`Edit and replay letter ${letter.dead_id}`} broad=${true} onClose=${onClose} onSubmit=${isReview ? send : () => setReview(true)} footer=${footer} isUnderWay=${isUnderWay}>
     ${isReview
       ? html`<${Review} before=${before} body=${body} changed=${changed} letter=${letter} to=${to} broken=${broken} />
           <${Commands} admin=${editLine(letter, request)} request=${{ method: "POST", path: path`dead-letters/${String(letter.dead_id)}/edit`, body: request }} />`

@@ -149,7 +149,9 @@ function Form({ data, form, setForm, onChange }) {
           return { changed: true };
         } catch (problem) {
           if (problem.status !== 412) throw problem;
-          return { race: await current(data.queue) };
+          const race = await current(data.queue);
+          // Where the answer to a first press was lost, that one may have changed them.
+          return changes.every(([option, value]) => race.options[option.name] === value) ? { changed: true } : { race };
         }
       },
     });

@@ -1,0 +1,76 @@
+"""What a dialog sends is carried out once, and what is under way is not taken for cancelled."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import vibemq.sync
+from tests.browser.brokers import ServedBroker
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+Opener = Callable[..., Any]
+
+
+def ask_for_a_purge(page: Any, broker: ServedBroker, queue: str, count: int) -> Any:
+    """The dialog, with the number typed."""
+    with vibemq.sync.connect(broker.url) as mq:
+        mq.create_queue(queue)
+        mq.publish_many(queue, [b"x"] * count)
+    page.goto(f"{broker.console}queue?queue={queue}")
+    page.get_by_role("button", name="Purge messages…").click()
+    dialog = page.get_by_role("dialog", name=f"Purge {queue}?")
+    dialog.get_by_label(re.compile("to confirm")).fill(str(count))
+    return dialog
+
+
+def test_a_purge_whose_answer_is_lost_and_that_is_pressed_again_deletes_nothing_that_came_meanwhile(
+    open_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(open_broker.origin)
+    dialog = ask_for_a_purge(page, open_broker, "pressed-twice", 5)
+
+    def lose(route: Any) -> None:
+        route.fetch()
+        route.abort()
+
+    page.route("**/pressed-twice/purge", lose)
+    button = dialog.get_by_role("button", name="Purge 5 messages")
+    button.click()
+    dialog.get_by_role("alert").get_by_text("Whether this was carried out is not known").wait_for()
+    page.unroute("**/pressed-twice/purge")
+    with vibemq.sync.connect(open_broker.url) as mq:
+        mq.publish_many("pressed-twice", [b"y"] * 3)
+        button.click()
+        page.get_by_role("status").get_by_text("Purged 5 messages.").wait_for()
+        dialog.wait_for(state="detached")
+        info = mq.queue_info("pressed-twice")
+        assert info is not None
+        assert info.ready == 3
+        mq.delete_queue("pressed-twice")
+
+
+def test_a_dialog_whose_request_is_under_way_is_closed_by_its_answer_alone(
+    open_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(open_broker.origin)
+    dialog = ask_for_a_purge(page, open_broker, "under-way", 2)
+    held: list[Any] = []
+    page.route("**/under-way/purge", lambda route: held.append(route))
+    dialog.get_by_role("button", name="Purge 2 messages").click()
+    dialog.get_by_role("status").get_by_text("cannot be called back").wait_for()
+    # The second one a browser takes for itself.
+    for _ in range(3):
+        page.keyboard.press("Escape")
+    assert dialog.is_visible()
+    assert dialog.get_by_role("button", name="Cancel").is_disabled()
+    assert dialog.get_by_role("button", name="Close").is_disabled()
+    wait_until(lambda: held)
+    held.pop().continue_()
+    page.get_by_role("status").get_by_text("Purged 2 messages.").wait_for()
+    dialog.wait_for(state="detached")
+    with vibemq.sync.connect(open_broker.url) as mq:
+        mq.delete_queue("under-way")
