@@ -278,6 +278,7 @@ def test_letters_of_which_only_some_could_be_counted_are_replayed_all_the_same(
     with page.expect_request("**/api/v1/jobs") as sent:
         dialog.get_by_role("button", name="Purge at most 1,900 letters").click()
     assert (sent.value.post_data_json.get("at_most"), sent.value.post_data_json["limit"]) == (None, 1_900)
+    dialog.get_by_role("alert").get_by_text("cannot be reached").wait_for()
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Replay all that fit…").click()
     dialog = page.get_by_role("dialog")

@@ -74,3 +74,36 @@ def test_a_dialog_whose_request_is_under_way_is_closed_by_its_answer_alone(
     dialog.wait_for(state="detached")
     with vibemq.sync.connect(open_broker.url) as mq:
         mq.delete_queue("under-way")
+
+
+def test_what_is_done_to_letters_is_asked_at_once_and_says_which_they_are(
+    open_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(open_broker.origin)
+    with vibemq.sync.connect(open_broker.url) as mq:
+        mq.create_queue("asked-about")
+        mq.publish_many("asked-about", [b"x"] * 2)
+        for message in mq.fetch("asked-about", max=2):
+            message.reject("no such article")
+        mq.ping()
+    page.goto(f"{open_broker.console}dead-letters?queue=asked-about")
+    page.get_by_role("button", name="Replay all 2…").click()
+    dialog = page.get_by_role("dialog", name="Replay dead letters")
+    dialog.get_by_text("Which letters: queue asked-about.").wait_for()
+    page.keyboard.press("Escape")
+    held: list[Any] = []
+    page.route("**/dead-letters/preview", lambda route: held.append(route))
+    page.get_by_role("button", name="Purge all 2…").click()
+    dialog = page.get_by_role("dialog", name="Purge dead letters?")
+    dialog.get_by_text("Which letters: queue asked-about.").wait_for()
+    assert dialog.get_by_role("button", name="Purge", exact=True).is_disabled()
+    wait_until(lambda: held)
+    held.pop().continue_()
+    dialog = page.get_by_role("dialog", name="Purge 2 dead letters?")
+    dialog.get_by_label(re.compile("to confirm")).and_(page.locator(":focus")).wait_for()
+    assert dialog.get_by_text("Which letters: queue asked-about.").is_visible()
+    page.keyboard.type("2")
+    page.keyboard.press("Enter")
+    page.get_by_text("2 of 2 letters").wait_for()
+    with vibemq.sync.connect(open_broker.url) as mq:
+        mq.delete_queue("asked-about")

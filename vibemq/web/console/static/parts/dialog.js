@@ -2,7 +2,7 @@
 import { html, signal, useEffect, useId, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
 import { newKey } from "./api.js";
 import { Commands } from "./command.js";
-import { Outside, Trouble } from "./text.js";
+import { Outside, Trouble, Waiting } from "./text.js";
 import { keysOf } from "../pure/commands.js";
 import { isTyped } from "../pure/names.js";
 
@@ -82,7 +82,8 @@ const asked = signal(null);
  *
  * `happens`: what happens, to how many. `button`: verb and number, as "Purge 1,284 messages". `typed`: what must be typed
  * first: a name or a number. `act(key)`: what it throws is shown in the dialog, which stays; each press has the same key.
- * `instead`: a gentler way. */
+ * `instead`: a gentler way. `look(signal)`: what has to be found out first, while the dialog is open: answers more of the
+ * question, or {nothing}: why there is nothing to ask. */
 export function ask(question) {
   return new Promise((done) => {
     asked.value?.done(undefined);
@@ -95,27 +96,45 @@ export function Question() {
   return question && html`<${Asking} key=${question.id} question=${question} />`;
 }
 
-function Asking({ question }) {
+/** The question with what its `look` has found, and what that has failed with. */
+function useLook(question) {
+  const [found, setFound] = useState(question.look ? null : {});
+  const [problem, setProblem] = useState(null);
+  useEffect(() => {
+    const leaving = new AbortController();
+    const onProblem = (refused) => refused.name !== "AbortError" && setProblem(refused);
+    question.look?.(leaving.signal).then(setFound, onProblem);
+    return () => leaving.abort();
+  }, []);
+  return { isFound: found !== null, whole: { ...question, ...found }, problem };
+}
+
+function Asking({ question: begun }) {
   const [typed, setTyped] = useState("");
   const id = useId();
+  const field = useRef(null);
+  const { isFound, whole: question, problem: unseen } = useLook(begun);
   const wanted = question.typed === undefined ? null : String(question.typed);
+  useEffect(() => field.current?.focus(), [isFound]);
   const close = (answer) => {
-    if (asked.value === question) asked.value = null;
-    question.done(answer);
+    if (asked.value === begun) asked.value = null;
+    begun.done(answer);
   };
   const { send, problem, isUnderWay } = useSending(question.id, async (key) => close((await question.act(key)) ?? true));
   const isReady = wanted === null || isTyped(typed, wanted);
   const footer = html`
-    <button type="button" class="button" disabled=${isUnderWay} onClick=${() => close(undefined)}>Cancel</button>
-    <button type="submit" class=${`button main ${question.isDanger ? "danger" : ""}`} disabled=${isUnderWay || !isReady}>${question.button}</button>`;
-  return html`<${Modal} title=${question.title} onClose=${() => close(undefined)} footer=${footer} onSubmit=${() => isReady && send()} isUnderWay=${isUnderWay}>
+    <button type="button" class="button" disabled=${isUnderWay} onClick=${() => close(undefined)}>${question.nothing ? "Close" : "Cancel"}</button>
+    ${!question.nothing && html`<button type="submit" class=${`button main ${question.isDanger ? "danger" : ""}`} disabled=${isUnderWay || !isReady || !isFound}>${question.button}</button>`}`;
+  return html`<${Modal} title=${question.title} onClose=${() => close(undefined)} footer=${footer} onSubmit=${() => isReady && isFound && !question.nothing && send()} isUnderWay=${isUnderWay}>
     <div>${question.happens}</div>
+    ${!isFound && !unseen && html`<${Waiting} what="Looking what would happen" />`}
+    ${question.nothing && html`<p role="status"><strong>${question.nothing}</strong></p>`}
     ${question.reversible && html`<p class="muted">${question.reversible}</p>`}
     ${question.instead}
     ${wanted !== null && html`<div class="field"><label for=${id}>Type <strong><${Outside} text=${wanted} mono=${true} /></strong> to confirm</label>
-      <input id=${id} value=${typed} autocomplete="off" spellcheck=${false} autofocus onInput=${(event) => setTyped(event.target.value)} /></div>`}
+      <input id=${id} ref=${field} value=${typed} autocomplete="off" spellcheck=${false} autofocus onInput=${(event) => setTyped(event.target.value)} /></div>`}
     ${question.commands && html`<${Commands} ...${question.commands} />`}
-    ${problem && html`<${Trouble} problem=${problem} />`}
+    ${(problem ?? unseen) && html`<${Trouble} problem=${problem ?? unseen} />`}
   </${Modal}>`;
 }
 

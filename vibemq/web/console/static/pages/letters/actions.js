@@ -3,9 +3,10 @@ import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../..
 import { link } from "../../parts/address.js";
 import { post, remove, urlOf } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
-import { Modal, ask, say, useSending } from "../../parts/dialog.js";
+import { Modal, ask, useSending } from "../../parts/dialog.js";
 import { DraftInput, Field, Segments } from "../../parts/filters.js";
 import { Ago, Count, Name, Outside, Trouble, Waiting } from "../../parts/text.js";
+import { FilterWords } from "../jobs/progress.js";
 import { Sample } from "./kinds.js";
 import { queryObject } from "./list.js";
 import { path } from "../../pure/commands.js";
@@ -47,6 +48,9 @@ export function Steady({ children }) {
   });
   return html`<div class="steady" ref=${box}>${children}</div>`;
 }
+
+/** What is done to them is asked in a dialog, below which the page may show others by then. */
+const Which = ({ filter }) => html`<p>Which letters: <${FilterWords} body=${bodyOfFilter(filter)} />.</p>`;
 
 const STATES = {
   ok: ["good", "ready"],
@@ -192,6 +196,7 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
     <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <bdi>${where}</bdi></button>`;
   return html`<${Modal} title="Replay dead letters" broad=${true} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer} isUnderWay=${isUnderWay}>
     <p>Each letter leaves the dead letters and enters its queue again in one step. Consumers get it as a new message. A letter that dies again comes back here.</p>
+    <${Which} filter=${filter} />
     ${before && preview && html`<p>Job ${before.job} has replayed <b>${counted(before.done, "letter")}</b>, and <b>${count(all)}</b> ${all === 1 ? "is" : "are"} left of the ${count(before.done + all)} that it might have.</p>`}
     <${Steady}>${preview ? html`<${Preview} preview=${preview} withTargets=${true} chosen=${chosen} rate=${rate} />` : asked.problem ? html`<${Trouble} problem=${asked.problem} />` : html`<${Waiting} what="Looking what would happen" />`}</${Steady}>
     <div class="options-row">
@@ -229,36 +234,34 @@ function Whole({ label, value, set, placeholder = "", isZeroFine = false }) {
 
 /** Ask, start the job, and go to its page. */
 export async function purge(filter, onDone) {
-  let preview;
-  try {
-    preview = await post("dead-letters/preview", { filter: bodyOfFilter(filter) }, { key: null, changesNothing: true });
-  } catch (problem) {
-    say(problem.message);
-    return;
-  }
-  if (preview.count_max === 0) {
-    say("No letter fits any more.");
-    onDone?.();
-    return;
-  }
+  const asked = bodyOfFilter(filter);
+  let isNothing = false;
+  const look = async (signal) => {
+    const preview = await post("dead-letters/preview", { filter: asked }, { key: null, changesNothing: true, signal });
+    isNothing = preview.count_max === 0;
+    return isNothing ? { nothing: "No letter fits any more." } : purgeQuestion(filter, preview);
+  };
+  const job = await ask({ title: "Purge dead letters?", happens: html`<${Which} filter=${filter} />`, button: "Purge", isDanger: true, look });
+  if (job || isNothing) onDone?.();
+  if (job?.job) location.assign(link("job", { id: job.job }));
+}
+
+/** Of `ask`, when it is known how many fit. */
+function purgeQuestion(filter, preview) {
   const { count: least, count_max: most, exact } = preview;
   const guard = exact ? { at_most: least } : { limit: most };
   const body = { kind: "purge_dead", filter: bodyOfFilter(filter), ...guard };
   const number = exact ? count(least) : `${count(least)} to ${count(most)}`;
-  const job = await ask({
+  return {
     title: `Purge ${exact ? counted(least, "dead letter") : `${number} dead letters`}?`,
-    happens: html`<p>The letters are deleted with their bodies. Nobody can replay them then.</p><${Preview} preview=${preview} />`,
+    happens: html`<${Which} filter=${filter} /><p>The letters are deleted with their bodies. Nobody can replay them then.</p><${Preview} preview=${preview} />`,
     reversible: `This cannot be taken back. ${!exact ? `Every letter that fits is purged, and never more than ${count(most)}.` : "If more letters fit by then than are shown here, nothing is purged."}`,
     instead: html`<p><a class="button slim" href=${urlOf("dead-letters/export", queryObject(filter)).href} download>Export ${exact ? count(least) : "all that fit"} first</a></p>`,
     button: exact ? `Purge ${counted(least, "letter")}` : `Purge at most ${counted(most, "letter")}`,
     typed: levelOf("purge_dead", most) === 2 ? most : undefined,
-    isDanger: true,
     commands: { admin: hasOptions(filter) && [["dlq", "purge"], { options: { ...optionsOfFilter(filter), all: isEmpty(filter), "at-most": guard.at_most, limit: guard.limit, yes: true } }], request: { method: "POST", path: "jobs", body } },
     act: (key) => post("jobs", body, { key }),
-  });
-  if (!job) return;
-  onDone?.();
-  if (job.job) location.assign(link("job", { id: job.job }));
+  };
 }
 
 export async function purgeOne({ dead_id: id, queue }, onDone) {
