@@ -286,7 +286,7 @@ function MakeToken({ user, onClose, onDone }) {
   if (made) {
     return html`<${Modal} title="The token, only this once" onClose=${onDone} footer=${html`<button type="button" class="button main" onClick=${onDone}>I have it</button>`}>
       <p>${rules ? html`Whoever has it may do this, as far as <${Name} name=${user} /> may:` : html`Whoever has it may do what <${Name} name=${user} /> may.`}</p>${rules && html`<${Rules} rules=${rules} />`}<p>The broker keeps a hash of it and cannot show it again.</p>
-      <div class="code wrapped" role="region" aria-label="Token" tabindex="0">${made.token}</div>
+      <div class="code wrapped" data-keep="once" role="region" aria-label="Token" tabindex="0">${made.token}</div>
       <div class="buttons"><${Copy} text=${made.token} what="the token" label="Copy the token" /></div>
     </${Modal}>`;
   }
