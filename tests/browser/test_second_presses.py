@@ -1,4 +1,5 @@
-"""What a dialog sends is carried out once, and what is under way is not taken for cancelled."""
+"""Dialogs: what they send is carried out once, what is under way is not taken for cancelled, and what the page shows
+meanwhile changes nothing in them."""
 
 import re
 from collections.abc import Callable
@@ -51,6 +52,23 @@ def test_a_purge_whose_answer_is_lost_and_that_is_pressed_again_deletes_nothing_
         assert info is not None
         assert info.ready == 3
         mq.delete_queue("pressed-twice")
+
+
+def test_a_double_click_publishes_one_message(open_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(open_broker.origin)
+    with vibemq.sync.connect(open_broker.url) as mq:
+        mq.create_queue("clicked-twice")
+        page.goto(f"{open_broker.console}queue?queue=clicked-twice")
+        page.get_by_role("button", name="Publish", exact=True).click()
+        dialog = page.get_by_role("dialog", name="Publish to clicked-twice")
+        dialog.get_by_role("button", name="Publish message").dblclick()
+        dialog.get_by_role("status").get_by_role("link", name="message 1").wait_for()
+        dialog.get_by_role("button", name="Publish another").click()
+        dialog.get_by_role("status").get_by_role("link", name="message 2").wait_for()
+        info = mq.queue_info("clicked-twice")
+        assert info is not None
+        assert info.ready == 2
+        mq.delete_queue("clicked-twice")
 
 
 def test_a_dialog_whose_request_is_under_way_is_closed_by_its_answer_alone(
@@ -107,3 +125,17 @@ def test_what_is_done_to_letters_is_asked_at_once_and_says_which_they_are(
     page.get_by_text("2 of 2 letters").wait_for()
     with vibemq.sync.connect(open_broker.url) as mq:
         mq.delete_queue("asked-about")
+
+
+def test_a_connection_that_goes_while_it_is_asked_about_leaves_the_dialog_as_it_is(
+    open_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(open_broker.origin)
+    with vibemq.sync.connect(open_broker.url, name="about to leave"):
+        page.goto(f"{open_broker.console}connections")
+        page.get_by_role("link", name="about to leave").click()
+        page.get_by_role("button", name="Close…").click()
+        dialog = page.get_by_role("dialog", name="Close this connection?")
+        dialog.get_by_label("Why; the client is told").fill("tidying up")
+    page.get_by_text("This connection has gone").wait_for()
+    assert dialog.get_by_label("Why; the client is told").input_value() == "tidying up"

@@ -79,12 +79,13 @@ function One({ id }) {
   const query = { user, limit: LIMIT, cursor: params.value.cursor };
   const place = path`connections/${id}/consumers`;
   const consumers = useData(place, { query });
-  const [isClosing, setClosing] = useState(false);
+  // Its row, which is gone from the answers as soon as the connection is.
+  const [closing, setClosing] = useState(null);
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./connections">Connections</a><span aria-hidden="true">/</span></nav>
     <${Loaded} found=${found} what="Loading the connection">${({ items: [row] }) => html`
       <div class="title"><h1>${row ? html`Connection of <${Outside} text=${row.name || row.user || "a client without a name"} />` : "Connection"}</h1><span class="push"></span>
-        ${row && mayDo("connections.close") && html`<button type="button" class="button danger" onClick=${() => setClosing(true)}>Close…</button>`}</div>
+        ${row && mayDo("connections.close") && html`<button type="button" class="button danger" onClick=${() => setClosing(row)}>Close…</button>`}</div>
       ${row
         ? html`<section class="card"><h2>Facts</h2><${Facts} items=${[
             ["User", html`<${Outside} text=${row.user} />`],
@@ -100,7 +101,8 @@ function One({ id }) {
           <${Loaded} found=${consumers} what="Loading its consumers">${(data) => html`<${Table} caption="What it consumes" columns=${CONSUMERS} rows=${data.items} keyOf=${({ consumer }) => consumer} next=${data.next}
             empty=${html`<p class="wait">It consumes nothing.</p>`} />`}</${Loaded}>`
         : html`<div class="card"><${Empty} title="This connection has gone"><p>Its client has left or was disconnected, or ${isSuperuser() ? "there was none with this id" : "it is not yours"}. <a href="./connections">All connections</a></p></${Empty}></div>`}
-      ${isClosing && html`<${CloseDialog} row=${row} onClose=${() => setClosing(false)} onDone=${() => { setClosing(false); found.refresh(); }} />`}`}</${Loaded}>
+    `}</${Loaded}>
+    ${closing && html`<${CloseDialog} row=${closing} onClose=${() => setClosing(null)} onDone=${() => { setClosing(null); found.refresh(); }} />`}
     <${Commands} admin=${[["connections", "consumers"], { options: { user }, names: [id] }]} request=${{ path: place, query }} />`;
 }
 
