@@ -6,7 +6,7 @@ import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask } from "../parts/dialog.js";
 import { start } from "../parts/frame.js";
-import { At, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
+import { At, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble, useLive } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted, rateLimit } from "../pure/format.js";
 import { actionsOf, hasEnded, isCounted, isElsewhere, isInTrial, isTrialStuck, isUnread, levelOf, mayHaveLeft, restOf, sentence, settled, targetOf, toldOf, verbOf } from "../pure/jobs.js";
@@ -190,11 +190,12 @@ const TONES = { held: "bad", failed: "bad", waiting: "warn", paused: "warn", don
 /** The state in sentences, where there is something to say. */
 function Told({ job, queue }) {
   const told = toldOf(job, queue);
-  if (told.length === 0) return null;
-  const target = targetOf(job);
   const isLeft = job.state === "done" && isUnread(queue) && queue.ready > 0;
   const tone = job.state === "done" && (job.dead_again > 0 || isLeft) ? "warn" : TONES[job.state];
-  return html`<div class=${`well ${tone}`} role=${tone === "bad" ? "alert" : "status"}><${Outside} text=${told[0]} /> ${told.length > 1 && html`<span class="small"><${Outside} text=${told.slice(1).join(" ")} /></span>`}
+  const isHeard = useLive(`${job.state} ${tone} ${told.length}`, tone === "bad" ? "assertive" : "polite");
+  if (told.length === 0) return null;
+  const target = targetOf(job);
+  return html`<div class=${`well ${tone}`} role=${tone === "bad" ? "alert" : "status"} aria-live=${isHeard}><${Outside} text=${told[0]} /> ${told.length > 1 && html`<span class="small"><${Outside} text=${told.slice(1).join(" ")} /></span>`}
     ${target && ["waiting", "done"].includes(job.state) && html`<span class="small"><a href=${link("queue", { queue: target })}>Look at queue <${Name} name=${target} /></a></span>`}</div>`;
 }
 

@@ -117,7 +117,7 @@ function Banners() {
   }, []);
   const since = lostSince.value;
   return html`
-    ${since > 0 && html`<div class="banner bad" role="alert"><strong>The broker has not answered for ${duration(Math.round((Date.now() - since) / 1000) * 1000)}.</strong><span>What this page shows is from before <${At} at=${since} />. It tries again by itself.</span></div>`}
+    ${since > 0 && html`<div class="banner bad"><strong><span role="alert">The broker has not answered</span> for ${duration(Math.round((Date.now() - since) / 1000) * 1000)}.</strong><span>What this page shows is from before <${At} at=${since} />. It tries again by itself.</span></div>`}
     ${!live.value && html`<div class="banner"><strong>Paused.</strong><span>Figures stay as they are.</span><button type="button" class="button slim" onClick=${() => { live.value = true; }}>Go on</button></div>`}`;
 }
 

@@ -4,7 +4,7 @@ import { link, params } from "../../parts/address.js";
 import { useSteady } from "../../parts/data.js";
 import { urlOf } from "../../parts/api.js";
 import { Table } from "../../parts/table.js";
-import { Ago, Count, Name, Outside } from "../../parts/text.js";
+import { Ago, Count, Name, Outside, useLive } from "../../parts/text.js";
 import { isHidden } from "../../pure/body.js";
 import { count, counted } from "../../pure/format.js";
 import { isSmallExport } from "../../pure/jobs.js";
@@ -52,8 +52,9 @@ function Actions({ ticked, onTick, meant, sum, may, open, isEmpty }) {
   const status = ticked.size
     ? html`<b>${counted(ticked.size, "letter")} ticked</b> <button type="button" class="button quiet slim" onClick=${() => onTick(new Set())}>Untick</button>`
     : sum && html`<span>${sum.exact === false ? "At least " : ""}<b>${counted(sum.count, "letter")}</b> ${sum.count === 1 ? "fits" : "fit"}</span>`;
-  if (isEmpty && !ticked.size) return html`<span role="status">${sum ? status : null}</span>`;
-  return html`<span role="status" class="letter-status">${status}</span>
+  const isHeard = useLive(JSON.stringify([meant, ticked.size, sum === null, isEmpty]));
+  if (isEmpty && !ticked.size) return html`<span role="status" aria-live=${isHeard}>${sum ? status : null}</span>`;
+  return html`<span role="status" aria-live=${isHeard} class="letter-status">${status}</span>
     <span class="buttons">
       ${may.replay && html`<button type="button" class="button main slim" onClick=${() => open("replay")}>Replay ${what}…</button>`}
       ${!may.exportJob || ticked.size || (sum?.exact && isSmallExport(sum.count))
