@@ -139,3 +139,46 @@ def test_a_connection_that_goes_while_it_is_asked_about_leaves_the_dialog_as_it_
         dialog.get_by_label("Why; the client is told").fill("tidying up")
     page.get_by_text("This connection has gone").wait_for()
     assert dialog.get_by_label("Why; the client is told").input_value() == "tidying up"
+
+
+def test_a_message_in_whose_place_another_one_is_by_now_is_not_removed(
+    open_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(open_broker.origin)
+    with vibemq.sync.connect(open_broker.url) as mq:
+        for text in ("seen", "never seen"):
+            mq.create_queue("made-again")
+            mq.publish("made-again", text)
+            if text == "seen":
+                page.goto(f"{open_broker.console}message?queue=made-again&sequence=1")
+                page.get_by_role("button", name="Remove…").wait_for()
+                mq.delete_queue("made-again")
+        page.get_by_role("button", name="Remove…").click()
+        dialog = page.get_by_role("dialog", name="Remove message 1 of made-again?")
+        dialog.get_by_text("It is another message by now").wait_for()
+        assert dialog.get_by_role("button", name="Remove 1 message").count() == 0
+        dialog.get_by_role("button", name="Close").last.click()
+        page.reload()
+        page.get_by_role("button", name="Remove…").click()
+        dialog.get_by_role("button", name="Remove 1 message").click()
+        page.wait_for_url("**/queue?queue=made-again**")
+        info = mq.queue_info("made-again")
+        assert info is not None
+        assert info.ready == 0
+        mq.delete_queue("made-again")
+
+
+def test_a_cursor_that_is_chosen_stays_when_the_list_is_of_others(open_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(open_broker.origin)
+    with vibemq.sync.connect(open_broker.url) as mq:
+        mq.create_queue("read-by-range", mode="broadcast")
+        mq.admin("group.join", queue="read-by-range", group="archive")
+        page.goto(f"{open_broker.console}cursors?group=another&at=read-by-range%0Aarchive")
+        page.get_by_text("No cursor fits this filter").wait_for()
+        page.get_by_role("button", name="Change limits…").click()
+        dialog = page.get_by_role("dialog", name="Limits of cursor archive")
+        dialog.get_by_label("Expires when its oldest message is older than").fill("7d")
+        dialog.get_by_role("button", name="Change 1 limit").click()
+        page.get_by_text("7 d", exact=True).wait_for()
+        mq.delete_queue("read-by-range")
+        page.get_by_role("heading", name="Cursor archive of read-by-range").wait_for(state="detached")

@@ -14,6 +14,8 @@ import { counted, duration, rate } from "../pure/format.js";
 import { paceOf, withLook } from "../pure/pace.js";
 
 const LIMIT = 50;
+/** Of cursors whose names contain that of the chosen one: the most of one page. */
+const CLOSE_MAX = 500;
 const keyOf = (row) => `${row.queue}\n${row.group}`;
 const sumOfRuns = (runs) => (runs ?? []).reduce((sum, [first, last]) => sum + last - first + 1, 0);
 
@@ -43,7 +45,7 @@ function Cursors() {
   const query = { queue, group, sort, limit: LIMIT, cursor };
   const found = useData("cursors", { query, every: 2000 });
   const rows = useSteady(found.data?.items, keyOf, `${queue}${group}${sort}${cursor}${found.isOld}`);
-  const chosen = rows.find((row) => keyOf(row) === at);
+  const chosen = useChosen(found.data?.items, at);
   return html`
     <div class="title"><h1>Cursors</h1></div>
     <p class="lead">Readers that keep their own place in a queue, such as Spark's streams: how far each is behind, and what it has lost.</p>
@@ -55,6 +57,19 @@ function Cursors() {
     <${Commands} admin=${[["cursor", "ls"], { options: { queue, group } }]} request=${{ path: "cursors", query }} />
     ${chosen && html`<${Cursor} key=${at} row=${chosen} at=${found.at} refresh=${found.refresh} />`}
     <${Transactions} />`;
+}
+
+/** The row that was chosen, also when it is not among those of this page, which are sorted by figures that move. */
+function useChosen(items, at) {
+  const last = useRef(null);
+  const listed = items?.find((row) => keyOf(row) === at);
+  const [queue, group] = (at ?? "").split("\n");
+  const asked = useData(items && at && !listed ? "cursors" : null, { query: { queue, group, limit: CLOSE_MAX }, every: 2000 });
+  const isKnown = asked.data !== undefined && !asked.isOld;
+  const row = listed ?? (isKnown ? asked.data.items.find((one) => keyOf(one) === at) : undefined);
+  if (row) last.current = row;
+  else if (isKnown) last.current = null;
+  return row ?? (last.current !== null && keyOf(last.current) === at ? last.current : undefined);
 }
 
 /** @type {Columns<Row<"transactions">>} */

@@ -43,8 +43,8 @@ function Queue() {
       ${tab === "options" && html`<${Options} key=${data.incarnation} data=${data} etag=${etag} onChange=${found.refresh} />`}
       ${tab === "tail" && html`<${Tail} queue=${queue} />`}
       ${tab === "now" && html`<${End} data=${data} onChange=${found.refresh} />`}
-      ${isPublishing && html`<${Publish} queue=${queue} onClose=${() => { setPublishing(false); found.refresh(); }} />`}
     `}</${Loaded}>
+    ${isPublishing && html`<${Publish} queue=${queue} onClose=${() => { setPublishing(false); found.refresh(); }} />`}
     ${tab === "now" && html`<${Commands} admin=${[["queue", "info"], { names: [queue] }]} request=${{ path: path`queues/${queue}` }} />`}`;
 }
 

@@ -7,9 +7,10 @@ import { Menu } from "./dialog.js";
 
 /** Columns: {key, label, cell(row), isNum?, isTight?, className?, sort?: name for the API, isHead?: names the row, title?}.
  *
- * `sort`: the value as in the address ("-ready"); `onSort(value)`. `ticked`: a Set of keys, with `onTick(set)`.
+ * `sort`: the value as in the address ("-ready"); `onSort(value)`. `ticked`: a Set of keys, with `onTick(set)`; `isOld`: others are on
+ * their way, and these cannot be ticked any more.
  * `name`: under which hidden columns are kept; without it all are shown. `bar`: what stands above the table. `place`: the parameter of the address that has the cursor of the page. `isCards`: on a narrow screen each row is a card. */
-export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onTick, name, bar, empty, next, isQuiet, rowClass, hiddenAtFirst = "", isCards = false, place = "cursor" }) {
+export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onTick, name, bar, empty, next, isQuiet, rowClass, hiddenAtFirst = "", isCards = false, place = "cursor", isOld = false }) {
   const id = useId();
   const hidden = name ? hiddenColumns(name, hiddenAtFirst).value.split(",") : [];
   const shown = columns.filter((column) => column && (column.isHead || !hidden.includes(column.key)));
@@ -23,13 +24,13 @@ export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onT
             <caption id=${id} class=${isQuiet ? "hidden-text" : ""}>${caption}</caption>
             <thead>
               <tr>
-                ${ticked && html`<th class="tight"><input type="checkbox" aria-label="Tick all rows of this page" checked=${all} onChange=${() => onTick(withAll(ticked, rows.map(keyOf), !all))} /></th>`}
+                ${ticked && html`<th class="tight"><input type="checkbox" aria-label="Tick all rows of this page" disabled=${isOld} checked=${all} onChange=${() => onTick(withAll(ticked, rows.map(keyOf), !all))} /></th>`}
                 ${shown.map((column) => html`<${Head} column=${column} sort=${sort} onSort=${onSort} />`)}
               </tr>
             </thead>
             <tbody>
               ${rows.map((row) => html`<tr key=${keyOf(row)} class=${rowClass?.(row) ?? ""}>
-                ${ticked && html`<td class="tight"><input type="checkbox" aria-label=${`Tick ${keyOf(row)}`} checked=${ticked.has(keyOf(row))} onChange=${() => onTick(toggled(ticked, keyOf(row)))} /></td>`}
+                ${ticked && html`<td class="tight"><input type="checkbox" aria-label=${`Tick ${keyOf(row)}`} disabled=${isOld} checked=${ticked.has(keyOf(row))} onChange=${() => onTick(toggled(ticked, keyOf(row)))} /></td>`}
                 ${shown.map((column) => cellOf(column, row))}
               </tr>`)}
             </tbody>

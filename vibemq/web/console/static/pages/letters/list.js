@@ -41,7 +41,7 @@ export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, op
   ];
   return html`<${Table}
     caption="Dead letters" isQuiet=${true} columns=${columns} rows=${letters} keyOf=${(row) => row.dead_id} name="letters" hiddenAtFirst="message,replays"
-    ticked=${ticked} onTick=${onTick} next=${found.data?.next ?? null} rowClass=${() => (found.isOld ? "gone" : "")} empty=${empty}
+    ticked=${ticked} onTick=${onTick} isOld=${found.isOld} next=${found.data?.next ?? null} rowClass=${() => (found.isOld ? "gone" : "")} empty=${empty}
     bar=${html`<${Actions} ticked=${ticked} onTick=${onTick} meant=${meant} sum=${sum} may=${may} open=${open} isEmpty=${letters.length === 0} />${hasMoved && html`<button type="button" class="button quiet slim" onClick=${() => setAgain(again + 1)}>Sort again</button>`}`}
   />`;
 }
