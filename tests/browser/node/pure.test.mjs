@@ -151,6 +151,8 @@ test("bytes: base64, text, hexadecimal, kinds", () => {
 test("hidden characters are shown, joiners and letters are left alone", () => {
   assert.equal(visible("a\u202eb\u0000\u0007\u200b\ud800"), "a[U+202E]b\u2400\u2407[ZWSP][U+D800]");
   assert.equal(visible("กำ\u200d👩\u200d🚀 é"), "กำ\u200d👩\u200d🚀 é");
+  assert.equal(visible("orders\u3164 \u{e0074}\ufe01\u115f"), "orders[U+3164] [U+E0074][U+FE01][U+115F]");
+  assert.equal(visible("\u2764\ufe0f 𠀀"), "\u2764\ufe0f 𠀀");
   assert.equal(visible("a\n\tb", { lines: true }), "a\n\tb");
   assert.equal(visible("a\nb"), "a\u240ab");
 });

@@ -153,12 +153,17 @@ export function newKey() {
 }
 
 function pause(ms, signalled) {
-  return new Promise((done, failed) => {
-    const timer = setTimeout(done, ms);
-    signalled?.addEventListener("abort", () => {
+  return new Promise((/** @type {(nothing?: void) => void} */ done, failed) => {
+    const leave = () => {
       clearTimeout(timer);
       failed(new DOMException("left", "AbortError"));
-    });
+    };
+    // A page that stays open for days pauses as often as the broker is away, with one signal.
+    const timer = setTimeout(() => {
+      signalled?.removeEventListener("abort", leave);
+      done();
+    }, ms);
+    signalled?.addEventListener("abort", leave, { once: true });
   });
 }
 

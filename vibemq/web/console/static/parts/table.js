@@ -1,5 +1,5 @@
 // Tables: a caption, sorted columns that say so, a scroll region of their own, columns to choose, ticks, pages.
-import { html, useId, useRef } from "../vendor/ui.js";
+import { html, useEffect, useId, useRef } from "../vendor/ui.js";
 import { counted } from "../pure/format.js";
 import { toggled, withAll } from "../pure/ticks.js";
 import { hiddenColumns, params, setParams } from "./address.js";
@@ -71,14 +71,28 @@ function Columns({ name, columns, hiddenAtFirst }) {
   </${Menu}>`;
 }
 
+/** By then the next page is there, or is not waited for. */
+const PRESSED_MS = 10_000;
+
 /** Pages by cursors: the address has the one of this page, the browser's history those before. */
 function Pager({ rows, next, place }) {
   const region = useRef(null);
   const isFirst = !params.value[place];
-  return html`<nav class="pager" aria-label="Pages of this list" ref=${region}>
+  const pressedAt = useRef(-Infinity);
+  const go = (cursor) => {
+    pressedAt.current = performance.now();
+    setParams({ [place]: cursor });
+  };
+  useEffect(() => {
+    // The button that was pressed may be none of the next page's.
+    if (performance.now() - pressedAt.current > PRESSED_MS || document.activeElement !== document.body) return;
+    pressedAt.current = -Infinity;
+    region.current.focus({ preventScroll: true });
+  });
+  return html`<nav class="pager" aria-label="Pages of this list" tabindex="-1" ref=${region}>
     <span class="num">${counted(rows.length, "row")}${isFirst && !next ? "" : " on this page"}</span>
     <span class="push"></span>
-    ${!isFirst && html`<button type="button" class="button slim" onClick=${() => setParams({ [place]: null })}>First page</button>`}
-    ${next && html`<button type="button" class="button slim" onClick=${() => setParams({ [place]: next })}>Next page</button>`}
+    ${!isFirst && html`<button type="button" class="button slim" onClick=${() => go(null)}>First page</button>`}
+    ${next && html`<button type="button" class="button slim" onClick=${() => go(next)}>Next page</button>`}
   </nav>`;
 }

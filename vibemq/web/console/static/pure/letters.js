@@ -3,6 +3,7 @@
 // In memory a filter is a plain object with the API's own names; a part that is not given is not there. Ids are kept as
 // runs ("17,20-25"), as the command line writes them.
 import { count, counted, duration, durationArgument, instant } from "./format.js";
+import { visible } from "./symbols.js";
 
 const TEXTS = ["queue", "reason", "fingerprint", "error", "message_id"];
 const NUMBERS = ["older_than_ms", "newer_than_ms", "since", "until", "from_id", "to_id"];
@@ -131,7 +132,7 @@ export function partsOf(filter, sampleOf = (_) => "", utc = false) {
   }
   if (filter.since !== undefined) add("since", "died since", instant(filter.since, { utc }));
   if (filter.until !== undefined) add("until", "died until", instant(filter.until, { utc }));
-  for (const [name, value] of Object.entries(filter.header ?? {})) add(`header:${name}`, `header ${name}`, value);
+  for (const [name, value] of Object.entries(filter.header ?? {})) add(`header:${name}`, `header ${visible(name)}`, value);
   if (filter.message_id) add("message_id", "message id", filter.message_id);
   if (filter.from_id !== undefined) add("from_id", "from id", String(filter.from_id));
   if (filter.to_id !== undefined) add("to_id", "up to id", String(filter.to_id));

@@ -9,6 +9,7 @@ import { isHidden } from "../../pure/body.js";
 import { count, counted } from "../../pure/format.js";
 import { isSmallExport } from "../../pure/jobs.js";
 import { queryOfFilter, reasonText, searchOfFilter } from "../../pure/letters.js";
+import { visible } from "../../pure/symbols.js";
 
 const asQuery = (pairs) => {
   const made = {};
@@ -34,7 +35,7 @@ export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, op
     { key: "id", label: "Letter", isHead: true, isTight: true, cell: (row) => html`<a data-open href=${letterLink(row.dead_id, row.queue, filter)}>${row.dead_id}</a>` },
     { key: "died", label: "Dead for", className: "letter-age", cell: (row) => html`<${Ago} at=${row.dead_at} suffix="" />` },
     (!filter.queue || !filter.reason) && { key: "queue", label: filter.queue ? "Reason" : filter.reason ? "Queue" : "Queue, reason", className: "letter-origin", cell: (row) => html`${!filter.queue && html`<div><${Name} name=${row.queue} /></div>`}${!filter.reason && html`<div class=${filter.queue ? "" : "small muted"}>${reasonText(row.reason)}</div>`}` },
-    { key: "error", label: "Error", className: "wrap letter-error", cell: (row) => (row.error ? html`<span title=${row.error}><${Outside} text=${row.error} /></span>` : html`<span class="muted">${isHidden(row) ? "hidden" : "none"}</span>`) },
+    { key: "error", label: "Error", className: "wrap letter-error", cell: (row) => (row.error ? html`<span title=${visible(row.error)}><${Outside} text=${row.error} /></span>` : html`<span class="muted">${isHidden(row) ? "hidden" : "none"}</span>`) },
     { key: "attempts", label: "Tries", isNum: true, title: "Attempts: how often consumers got it", cell: (row) => html`<${Count} value=${row.attempts} />` },
     { key: "replays", label: "Replays", isNum: true, title: "How often it was replayed before", cell: (row) => html`<${Count} value=${row.replay_count ?? 0} />` },
     { key: "message", label: "Message id", isTight: true, cell: (row) => html`<${Outside} text=${row.id} mono=${true} />` },
