@@ -22,7 +22,7 @@ export function Modal({ title, onClose, footer = null, broad = false, children, 
       isOpen.current = false;
       // While it is open, nothing outside of it can have the focus.
       dialog.close();
-      if (before?.isConnected) before.focus();
+      giveFocusBack(before);
     };
   }, []);
   const close = () => !isUnderWay && onClose();
@@ -41,6 +41,23 @@ export function Modal({ title, onClose, footer = null, broad = false, children, 
   return html`<dialog ref=${element} class=${broad ? "broad" : ""} aria-labelledby=${id} onCancel=${(event) => { event.preventDefault(); close(); }} onClose=${onClosed}>
     ${onSubmit ? html`<form class="dialog" onClick=${onClick} onSubmit=${(event) => { event.preventDefault(); onSubmit(); }}>${inside}</form>` : html`<div class="dialog">${inside}</div>`}
   </dialog>`;
+}
+
+const FOCUS_MS = 10_000;
+
+/** To what had it before. That may go with its row as soon as newer rows are there: the page has it then, so that the keyboard does not
+ * begin at the top. */
+function giveFocusBack(before) {
+  if (before?.isConnected) before.focus();
+  const main = document.getElementById("main");
+  if (main === null) return;
+  const watcher = new MutationObserver(() => {
+    if (document.activeElement !== document.body) return;
+    watcher.disconnect();
+    main.focus({ preventScroll: true });
+  });
+  watcher.observe(main, { childList: true, subtree: true });
+  setTimeout(() => watcher.disconnect(), FOCUS_MS);
 }
 
 /** Most answers are there before anybody could read it. */

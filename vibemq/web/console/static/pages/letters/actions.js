@@ -116,6 +116,9 @@ export function RateSlider({ rate, onChange, label = "Letters per second, at mos
   const isMoving = useRef(false);
   const latest = useRef(rate);
   latest.current = rate;
+  /** What is to be sent when the one before has been answered: two under way could be carried out in any order. */
+  const waiting = useRef(undefined);
+  const isSending = useRef(false);
   useEffect(() => {
     if (!isMoving.current) setShown(rate || null);
   }, [rate]);
@@ -125,7 +128,16 @@ export function RateSlider({ rate, onChange, label = "Letters per second, at mos
     isMoving.current = true;
     clearTimeout(timer.current);
     const send = async () => {
-      if ((await onChange(next)) === false) setShown(latest.current || null);
+      waiting.current = next;
+      if (isSending.current) return;
+      isSending.current = true;
+      while (waiting.current !== undefined) {
+        const wanted = waiting.current;
+        waiting.current = undefined;
+        const isTaken = (await onChange(wanted)) !== false;
+        if (!isTaken && waiting.current === undefined) setShown(latest.current || null);
+      }
+      isSending.current = false;
       isMoving.current = false;
     };
     if (atOnce) send();
