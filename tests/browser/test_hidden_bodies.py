@@ -49,3 +49,9 @@ def test_what_is_hidden_is_not_said_to_be_empty_or_too_large(tmp_path: Path, ope
         look("queue?queue=cards&tab=messages", "2")
         look("dead-letters?error=declined", "hide what is in messages from you")
         assert page.get_by_text("the permission that is named").count() == 0
+        wanted = {"queue": "cards", "error": "nobody says this", "header": {"card": SECRET}}
+        job = mq.admin("job.start", kind="purge_dead", filter=wanted, key="of hidden parts")["job"]
+        look("jobs", "error contains", "header card", "(hidden from you)")
+        # The same without its hidden parts would be every letter of the queue.
+        look(f"job?id={job}", "(hidden from you)", "cannot be asked for again from here", "Done")
+        assert page.get_by_role("button", name="Run the same again…").count() == 0

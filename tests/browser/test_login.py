@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import vibemq.sync
 from tests.browser.brokers import ServedBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -22,6 +23,13 @@ def log_in(page: Any, user: str = "root", password: str = "correct horse") -> No
     page.get_by_label("User").fill(user)
     page.get_by_label("Password", exact=True).last.fill(password)
     page.get_by_role("button", name="Log in").click()
+
+
+def end_sessions(broker: ServedBroker) -> None:
+    """Those of root, from elsewhere."""
+    request = urllib.request.Request(f"{broker.origin}/api/v1/session?everywhere=true", method="DELETE")
+    request.add_header("Authorization", "Basic " + base64.b64encode(b"root:correct horse").decode())
+    urllib.request.urlopen(request, timeout=60).close()
 
 
 def test_a_deep_link_leads_through_the_login_to_its_page(closed_broker: ServedBroker, opened: Opener) -> None:
@@ -120,9 +128,7 @@ def test_a_session_that_has_ended_under_an_open_page_leads_to_the_login_and_back
     page.goto(f"{closed_broker.console}queues?name=x")
     log_in(page)
     page.get_by_role("heading", name="Queues", exact=True).wait_for()
-    request = urllib.request.Request(f"{closed_broker.origin}/api/v1/session?everywhere=true", method="DELETE")
-    request.add_header("Authorization", "Basic " + base64.b64encode(b"root:correct horse").decode())
-    urllib.request.urlopen(request, timeout=60).close()
+    end_sessions(closed_broker)
     page.get_by_role("heading", name="Log in").wait_for()
     log_in(page)
     page.get_by_role("heading", name="Queues", exact=True).wait_for()
@@ -139,9 +145,7 @@ def test_what_is_being_typed_outlives_the_session(closed_broker: ServedBroker, o
     page.get_by_role("button", name="Create queue", exact=True).first.click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("textbox").first.fill("typed-before")
-    request = urllib.request.Request(f"{closed_broker.origin}/api/v1/session?everywhere=true", method="DELETE")
-    request.add_header("Authorization", "Basic " + base64.b64encode(b"root:correct horse").decode())
-    urllib.request.urlopen(request, timeout=60).close()
+    end_sessions(closed_broker)
     dialog.get_by_role("button", name="Create queue").click()
     dialog.get_by_role("alert").get_by_text("log in", exact=False).wait_for()
     assert dialog.get_by_role("textbox").first.input_value() == "typed-before"
@@ -152,6 +156,35 @@ def test_what_is_being_typed_outlives_the_session(closed_broker: ServedBroker, o
     dialog.get_by_role("button", name="Create queue").click()
     page.get_by_role("heading", name="typed-before").wait_for()
     other.close()
+
+
+def test_a_form_within_a_page_and_a_token_that_is_shown_once_outlive_the_session(
+    closed_broker: ServedBroker, opened: Opener
+) -> None:
+    with vibemq.sync.connect(closed_broker.url.replace("vibemq://", "vibemq://root:correct%20horse@")) as mq:
+        mq.create_queue("kept-form")
+    page = opened(closed_broker.origin)
+    page.goto(f"{closed_broker.console}login?then=access%3Ftab%3Dusers%26user%3Dreader")
+    log_in(page)
+    page.get_by_role("button", name="Make a token…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Make a token").click()
+    token = page.get_by_role("dialog", name="The token, only this once").get_by_role("region", name="Token")
+    token.wait_for()
+    end_sessions(closed_broker)
+    with page.expect_response("**/api/v1/session"):
+        page.evaluate("() => dispatchEvent(new Event('focus'))")
+    assert token.inner_text()
+    page.get_by_role("button", name="I have it").click()
+    page.get_by_role("heading", name="Log in").wait_for()
+    page.goto(f"{closed_broker.console}login?then=queue%3Fqueue%3Dkept-form%26tab%3Doptions")
+    log_in(page)
+    page.get_by_role("button", name="Change options").click()
+    page.get_by_role("textbox", name="Most messages max_messages").fill("1234")
+    end_sessions(closed_broker)
+    page.get_by_role("alert").get_by_text("AUTH_REQUIRED").first.wait_for()
+    assert page.get_by_role("textbox", name="Most messages max_messages").input_value() == "1234"
+    page.get_by_role("button", name="Leave as it is").click()
+    page.get_by_role("heading", name="Log in").wait_for()
 
 
 def test_the_login_goes_to_pages_of_the_console_alone(closed_broker: ServedBroker, opened: Opener) -> None:

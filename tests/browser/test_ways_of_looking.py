@@ -173,3 +173,24 @@ def test_nobody_looks_no_stream_and_without_one_a_page_asks_and_says_so(
         mq.create_queue("found-by-asking")
     asking.get_by_role("link", name="found-by-asking").wait_for()
     assert not streams
+
+
+def test_a_tail_that_nobody_sees_is_not_followed_and_says_so_afterwards(
+    hostile_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(hostile_broker.origin)
+    page.goto(f"{hostile_broker.console}queue?queue=unseen&tab=tail")
+    with vibemq.sync.connect(hostile_broker.url) as mq:
+        mq.create_queue("unseen")
+        page.reload()
+        page.get_by_text("Following", exact=True).wait_for()
+        assert page.get_by_text("are not here").count() == 0
+        with page.expect_event("requestfailed", lambda request: request.url.endswith("/unseen/tail")):
+            page.evaluate(SEEN, "hidden")
+        page.get_by_text("Paused", exact=True).wait_for()
+        page.evaluate(SEEN, "visible")
+        page.get_by_text("Following", exact=True).wait_for()
+        page.get_by_text("Messages that came while this was paused or not seen are not here.").wait_for()
+        mq.publish("unseen", "seen again")
+        page.get_by_text("seen again").wait_for()
+        mq.delete_queue("unseen")

@@ -41,6 +41,19 @@ test("what has not changed is folded", () => {
   assert.equal(shown[0].count + shown.at(-1).count + 5, 100);
 });
 
+test("of a very large change the ends are shown, and how many lines are between them", () => {
+  const text = (first) => [first, ...Array(200_000).fill("1"), first].join("\n");
+  const before = text("a");
+  const after = `${text("b")}\nlast`;
+  const shown = folded(diffLines(before, after));
+  assert.deepEqual(shown.filter(({ kind }) => kind === "fold").map(({ of, count }) => [of, count]), [["removed", 199_802], ["added", 199_803]]);
+  assert.deepEqual([shown.length, shown[0].text, shown.at(-1).text], [402, "a", "last"]);
+});
+
+test("a header that is called as a property of all objects", () => {
+  assert.deepEqual(diffHeaders({}, { constructor: "x" }), [{ name: "constructor", before: null, after: "x" }]);
+});
+
 test("headers", () => {
   assert.deepEqual(diffHeaders({ a: "1", b: "2", c: "3" }, { a: "1", b: "9", d: "4" }), [
     { name: "b", before: "2", after: "9" },

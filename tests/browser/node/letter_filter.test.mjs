@@ -10,6 +10,7 @@ import {
   lettersOf,
   meantOf,
   isEmpty,
+  isTold,
   partsOf,
   queryOfFilter,
   runsOf,
@@ -40,6 +41,15 @@ test("a job's instants stay, though the command line has no option for them", ()
   assert.deepEqual(answered, filter);
   assert.deepEqual(filterOfSearch(new URLSearchParams(searchOfFilter(answered))), filter);
   assert.ok(!hasOptions(filter) && hasOptions({ queue: "a" }));
+});
+
+test("a part of a job's filter that is hidden from who looks is told to be there, and nothing wider is asked for again", () => {
+  for (const [body, words] of [[{ queue: "a", error: null }, "error contains (hidden from you)"], [{ queue: "a", header: { tenant: null } }, "header tenant (hidden from you)"]]) {
+    const parts = partsOf(filterOfBody(body));
+    assert.deepEqual(parts.map(({ label, value }) => `${label} ${value}`), ["queue a", words]);
+    assert.equal(isTold(body), false);
+  }
+  assert.ok(isTold({ queue: "a", error: "timeout", header: { tenant: "acme" } }) && isTold({}) && isTold(undefined));
 });
 
 test("a kind of error is shown by its text", () => {

@@ -3,11 +3,20 @@ import assert from "node:assert/strict";
 import { beforeEach, mock, test } from "node:test";
 
 const nothing = () => {};
-const page = { dialog: null, reloaded: 0, cleared: 0 };
+const page = { dialog: null, once: null, reloaded: 0, cleared: 0, kept: {}, left: 0 };
 const world = {
-  document: { baseURI: "http://broker.test/console/", visibilityState: "visible", addEventListener: nothing, querySelector: () => page.dialog },
-  location: { pathname: "/console/queue", search: "", replace: nothing, reload: () => page.reloaded++ },
-  sessionStorage: { clear: () => page.cleared++ },
+  document: { baseURI: "http://broker.test/console/", visibilityState: "visible", addEventListener: nothing, querySelector: (what) => (what.includes("form") ? page.dialog : page.once) },
+  location: { pathname: "/console/queue", search: "", replace: () => page.left++, reload: () => page.reloaded++ },
+  sessionStorage: {
+    clear: () => {
+      page.cleared++;
+      page.kept = {};
+    },
+    getItem: (name) => page.kept[name] ?? null,
+    setItem: (name, value) => {
+      page.kept[name] = value;
+    },
+  },
   addEventListener: nothing,
   navigator: {},
   // A real one would keep the process alive.
@@ -45,7 +54,7 @@ const arrived = async () => {
 beforeEach(() => {
   mock.restoreAll();
   lostSince.value = 0;
-  Object.assign(page, { dialog: null, reloaded: 0, cleared: 0 });
+  Object.assign(page, { dialog: null, once: null, reloaded: 0, cleared: 0, kept: {}, left: 0 });
 });
 
 test("a stream that cannot be had is a problem in a sentence, and does not say that the broker is lost", async () => {
@@ -188,6 +197,37 @@ test("a tab does not go on under the name of somebody whose cookie is another on
   assert.deepEqual([page.reloaded, page.cleared, session.value.user], [1, 1, "ann"]);
 });
 
+test("what a tab keeps is of one user, in whatever way another one has come", async () => {
+  const enter = async (user, token = null) => {
+    answering(json({ user, token, auth_enabled: true, authenticated: true }));
+    await loadSession();
+  };
+  await enter("ann");
+  page.kept["vibemq.kinds"] = "what ann was shown";
+  await enter("ann");
+  assert.equal(page.kept["vibemq.kinds"], "what ann was shown");
+  for (const [user, token] of [["bob"], ["bob", "t1"], ["ann"]]) {
+    page.kept["vibemq.kinds"] = "of the one before";
+    await enter(user, token);
+    assert.equal(page.kept["vibemq.kinds"], undefined, user);
+  }
+});
+
+test("a way to the log-in page that has not come about is taken again", async () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  answering(json({ status: 401, code: "AUTH_REQUIRED" }, 401));
+  const refusedTwice = async () => {
+    for (let turn = 0; turn < 2; turn++) await assert.rejects(get("queues"), { status: 401 });
+  };
+  await refusedTwice();
+  assert.equal(page.left, 1);
+  mock.timers.tick(10_000);
+  await refusedTwice();
+  assert.equal(page.left, 2);
+  mock.timers.tick(10_000);
+  mock.timers.reset();
+});
+
 test("what was kept as it is asks anew when it goes on: the stream tells no frame twice", () => {
   const asked = [];
   const leave = onGoingOn(() => asked.push(live.value));
@@ -210,6 +250,21 @@ test("a form that is being filled in is kept, and the page says who will send it
   page.dialog = null;
   await lookWhoIsHere();
   assert.deepEqual([page.reloaded, page.cleared], [1, 1], "what ann was shown does not stay when the form is closed");
+});
+
+test("a form whose session has ended stays under its user's name, and what is shown only once stays whoever comes", async () => {
+  session.value = { user: "ann", token: null };
+  page.dialog = {};
+  answering(json({ user: null, token: null, auth_enabled: true, authenticated: false }));
+  await lookWhoIsHere();
+  assert.deepEqual([page.reloaded, session.value.user], [0, "ann"]);
+  page.once = {};
+  answering(json({ user: "bob", token: null, auth_enabled: true, authenticated: true }));
+  await lookWhoIsHere();
+  assert.deepEqual([page.reloaded, session.value.user], [0, "ann"]);
+  page.once = page.dialog = null;
+  await lookWhoIsHere();
+  assert.deepEqual([page.reloaded, page.cleared], [1, 1]);
 });
 
 test("an answer tells by how much the browser's clock is wrong, one without a date keeps that", async () => {

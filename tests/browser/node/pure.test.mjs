@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
 const { capitalized, count, counted, digits, duration, emptyPage, exactJson, instant, parseDuration, rate, rateLimit, size } = await import(new URL("format.js", pure));
-const { adminLine, assigned, curlLine, path, query, quote, segment } = await import(new URL("commands.js", pure));
+const { adminLine, assigned, curlLine, keysOf, path, query, quote, segment } = await import(new URL("commands.js", pure));
 const { laidOut, layout, tokens } = await import(new URL("body.js", pure));
 const { fromBase64, hexLines, isHidden, isStoredText, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
 const { visible } = await import(new URL("symbols.js", pure));
@@ -28,6 +28,14 @@ test("JSON that is laid out is the same text but for white space between its tok
     assert.deepEqual(tokens(again), tokens(source));
     assert.equal(JSON.stringify(JSON.parse(again)), JSON.stringify(JSON.parse(source)));
   }
+});
+
+test("the same request of a form has the same key, also when another one was sent in between", () => {
+  let made = 0;
+  const keyOf = keysOf(() => `key ${++made}`);
+  const [first, second] = [{ start: "earliest" }, { start: "latest" }].map(keyOf);
+  assert.notEqual(first, second);
+  assert.deepEqual([keyOf({ start: "latest" }), keyOf({ start: "earliest" })], [second, first]);
 });
 
 test("no limit is told to the broker as the broker has told it, which no number of JavaScript is", () => {
@@ -143,6 +151,8 @@ test("bytes: base64, text, hexadecimal, kinds", () => {
 test("hidden characters are shown, joiners and letters are left alone", () => {
   assert.equal(visible("a\u202eb\u0000\u0007\u200b\ud800"), "a[U+202E]b\u2400\u2407[ZWSP][U+D800]");
   assert.equal(visible("กำ\u200d👩\u200d🚀 é"), "กำ\u200d👩\u200d🚀 é");
+  assert.equal(visible("orders\u3164 \u{e0074}\ufe01\u115f"), "orders[U+3164] [U+E0074][U+FE01][U+115F]");
+  assert.equal(visible("\u2764\ufe0f 𠀀"), "\u2764\ufe0f 𠀀");
   assert.equal(visible("a\n\tb", { lines: true }), "a\n\tb");
   assert.equal(visible("a\nb"), "a\u240ab");
 });

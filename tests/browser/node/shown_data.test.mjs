@@ -5,7 +5,7 @@ import { afterEach, mock, test } from "node:test";
 const nothing = () => {};
 const posted = [];
 const world = {
-  document: { baseURI: "http://broker.test/console/", visibilityState: "visible", addEventListener: nothing, removeEventListener: nothing, querySelector: () => null },
+  document: { baseURI: "http://broker.test/console/", visibilityState: "visible", addEventListener: nothing, removeEventListener: nothing, querySelector: () => null, documentElement: { dataset: {} } },
   location: { pathname: "/console/queue", search: "" },
   addEventListener: nothing,
   navigator: {},
@@ -20,6 +20,7 @@ const world = {
 for (const [name, value] of Object.entries(world)) Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
 const { html, render } = await import("../../../vibemq/web/console/static/vendor/ui.js");
 const { live, useData } = await import("../../../vibemq/web/console/static/parts/data.js");
+const { useLive } = await import("../../../vibemq/web/console/static/parts/text.js");
 const [channel] = posted;
 
 mock.timers.enable({ apis: ["setInterval"] });
@@ -123,4 +124,21 @@ test("a page that was paused has what has changed meanwhile when it goes on", as
   live.value = true;
   await arrived();
   assert.deepEqual(shown.data, { ready: 0 });
+});
+
+test("a region with figures is read out when what it is about changes, and not with each figure", () => {
+  let now = 0;
+  mock.method(performance, "now", () => now);
+  const heard = [];
+  const Region = ({ of }) => {
+    heard.push(useLive(of, "assertive"));
+    return null;
+  };
+  const root = { firstChild: null, childNodes: [], appendChild: nothing, nodeType: 1 };
+  for (const [at, of] of [[1_000, "orders"], [1_010, "orders"], [2_000, "orders"], [3_000, "orders"], [4_000, "orders, stock"], [5_000, "orders, stock"]]) {
+    now = at;
+    render(html`<${Region} of=${of} />`, root);
+  }
+  assert.deepEqual(heard, ["assertive", "assertive", "off", "off", "assertive", "off"]);
+  mock.restoreAll();
 });

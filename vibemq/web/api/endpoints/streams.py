@@ -46,7 +46,8 @@ def _refusal(exchange: Exchange, topic: EventTopic) -> VibeMQError | None:
 
 def read_topic(text: str) -> EventTopic:
     """Raises InvalidPayload."""
-    head, question, query = text.partition("?")
+    # A queue's name is all that follows, whatever stands in it: one that is none refuses its own topic, not the stream.
+    head, question, query = (text, "", "") if text.startswith("queue:") else text.partition("?")
     kind, colon, name = head.partition(":")
     known = OPERATIONS.get(kind) in KNOWN
     if not known or bool(colon) != (kind == "queue") or (question and kind != "queues"):

@@ -94,6 +94,7 @@ def test_topics_are_read_strictly() -> None:
     assert read_topic("queue:orders.eu") == EventTopic(
         "queue:orders.eu", "queue", "queue.info", (("groups_max", 100), ("queue", "orders.eu"))
     )
+    assert dict(read_topic("queue:what?").arguments)["queue"] == "what?"
     listed = read_topic("queues?sort=-ready&limit=5")
     assert dict(listed.arguments) == {"sort": "-ready", "limit": 5}
     for text in (

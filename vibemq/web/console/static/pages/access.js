@@ -4,7 +4,7 @@ import { linkHere, params, setParams, stay } from "../parts/address.js";
 import { isSuperuser, patch, post, put, remove, session } from "../parts/api.js";
 import { Commands, Copy } from "../parts/command.js";
 import { useData } from "../parts/data.js";
-import { Modal, ask, say } from "../parts/dialog.js";
+import { Modal, ask, say, useSending } from "../parts/dialog.js";
 import { DraftInput, Field, Segments, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { Table } from "../parts/table.js";
@@ -202,23 +202,11 @@ async function removeUser(user, onGone) {
 
 // Forms for what the broker keeps: users, their permissions, their tokens. Passwords and tokens stand in no shown command.
 
-/** A dialog with one request. `send` does it; what it throws is shown, and the dialog stays. */
+/** A dialog with one request. `send(key)` does it, with the key of the body that is shown as its command; what it throws is shown, and the dialog stays. */
 function Form({ title, button, isReady = true, send, onDone, onClose, commands, children }) {
-  const [problem, setProblem] = useState(null);
-  const [isUnderWay, setUnderWay] = useState(false);
-  const submit = async () => {
-    if (!isReady || isUnderWay) return;
-    setUnderWay(true);
-    setProblem(null);
-    try {
-      onDone(await send());
-    } catch (found) {
-      setProblem(found);
-      setUnderWay(false);
-    }
-  };
-  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isReady || isUnderWay}>${button}</button>`;
-  return html`<${Modal} title=${title} onClose=${onClose} onSubmit=${submit} footer=${footer}><div class="form">${children}</div>
+  const { send: start, problem, isUnderWay } = useSending(commands?.request?.body ?? title, async (key) => onDone(await send(key)));
+  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isReady || isUnderWay}>${button}</button>`;
+  return html`<${Modal} title=${title} onClose=${onClose} onSubmit=${() => isReady && start()} footer=${footer} isUnderWay=${isUnderWay}><div class="form">${children}</div>
     ${commands && html`<${Commands} ...${commands} />`}${problem && html`<${Trouble} problem=${problem} />`}</${Modal}>`;
 }
 
@@ -278,7 +266,7 @@ function Grant({ user, onClose, onDone }) {
   const { kind, pattern, chosen, fields, rule } = useRule(true);
   const body = { [kind]: pattern, actions: chosen, only: chosen };
   return html`<${Form} title=${`Allow ${user} something`} button="Allow it" isReady=${rule !== null} onClose=${onClose}
-    send=${() => post(path`users/${user}/permissions`, body)} onDone=${() => { say(`${user} may ${chosen.join(", ")} on ${pattern}.`); onDone(); }}
+    send=${(key) => post(path`users/${user}/permissions`, body, { key })} onDone=${() => { say(`${user} may ${chosen.join(", ")} on ${pattern}.`); onDone(); }}
     commands=${{ admin: [["user", "grant"], { names: [user, chosen.join(",") || "ACTIONS", resourceText(kind, pattern || "QUEUES")] }], request: { method: "POST", path: path`users/${user}/permissions`, body } }}>
     ${fields}
     <p class="muted small">What is allowed on the same pattern already stays.</p>
@@ -298,7 +286,7 @@ function MakeToken({ user, onClose, onDone }) {
   if (made) {
     return html`<${Modal} title="The token, only this once" onClose=${onDone} footer=${html`<button type="button" class="button main" onClick=${onDone}>I have it</button>`}>
       <p>${rules ? html`Whoever has it may do this, as far as <${Name} name=${user} /> may:` : html`Whoever has it may do what <${Name} name=${user} /> may.`}</p>${rules && html`<${Rules} rules=${rules} />`}<p>The broker keeps a hash of it and cannot show it again.</p>
-      <div class="code wrapped" role="region" aria-label="Token" tabindex="0">${made.token}</div>
+      <div class="code wrapped" data-keep="once" role="region" aria-label="Token" tabindex="0">${made.token}</div>
       <div class="buttons"><${Copy} text=${made.token} what="the token" label="Copy the token" /></div>
     </${Modal}>`;
   }

@@ -1,12 +1,12 @@
 // The broker: is everything in order, who may connect where, how much room is left, how it is set.
-import { html, useState } from "../vendor/ui.js";
+import { html, useRef, useState } from "../vendor/ui.js";
 import { namedPieces } from "../pure/names.js";
 import { Remedy } from "./shared/state.js";
 import { link, params } from "../parts/address.js";
 import { mayDo, post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
-import { ask, Modal, say } from "../parts/dialog.js";
+import { ask, Modal, say, useSending } from "../parts/dialog.js";
 import { Field, Filters, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { At, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
@@ -153,25 +153,28 @@ async function reload() {
 
 function Backup({ onClose }) {
   const [target, setTarget] = useState("");
-  const [problem, setProblem] = useState(null);
-  const [isUnderWay, setUnderWay] = useState(false);
-  const body = { target };
-  const send = async () => {
-    setUnderWay(true);
-    setProblem(null);
-    try {
-      await post("broker/backups", body);
-      say(`The backup is in ${target}.`);
-      onClose();
-    } catch (found) {
-      setProblem(found);
-      setUnderWay(false);
-    }
+  const isLeft = useRef(false);
+  const leave = () => {
+    isLeft.current = true;
+    onClose();
   };
+  const body = { target };
+  const { send, problem, isUnderWay } = useSending(body, async (key) => {
+    try {
+      await post("broker/backups", body, { key });
+    } catch (found) {
+      if (!isLeft.current) throw found;
+      say(`No backup in ${target} was confirmed. ${found.message}`);
+      return;
+    }
+    say(`The backup is in ${target}.`);
+    if (!isLeft.current) onClose();
+  });
   const isAbsolute = target.startsWith("/") || /^[A-Za-z]:[\\/]/.test(target);
-  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isAbsolute || isUnderWay}>${isUnderWay ? "Backing up…" : "Write 1 backup"}</button>`;
-  return html`<${Modal} title="Back up the store" onClose=${onClose} onSubmit=${send} footer=${footer}>
+  const footer = html`<button type="button" class="button" onClick=${leave}>${isUnderWay ? "Do not wait for it" : "Cancel"}</button><button type="submit" class="button main" disabled=${!isAbsolute || isUnderWay}>${isUnderWay ? "Backing up…" : "Write 1 backup"}</button>`;
+  return html`<${Modal} title="Back up the store" onClose=${leave} onSubmit=${send} footer=${footer}>
     <p>A consistent copy is written while the broker serves. It lies on the broker's machine, not on yours.</p>
+    ${isUnderWay && html`<p class="muted" role="status">It goes on when this dialog is closed, and what comes of it is told on this page.</p>`}
     <${Field} label="New or empty folder, as an absolute path">${(id) => html`<input id=${id} value=${target} placeholder="/var/backups/vibemq/2026-11-22" spellcheck=${false} onInput=${(event) => setTarget(event.target.value.trim())} />`}</${Field}>
     <${Commands} admin=${`${adminLine(["backup"])} --url "\${VIBEMQ_URL:-vibemq://${location.hostname}}" -- ${quote(target || "FOLDER")}`} request=${{ method: "POST", path: "broker/backups", body }} />
     ${problem && html`<${Trouble} problem=${problem} />`}

@@ -4,7 +4,7 @@ import { link, params, setParams } from "../parts/address.js";
 import { isSuperuser, mayDo, remove, session } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
-import { Modal, say } from "../parts/dialog.js";
+import { Modal, say, useSending } from "../parts/dialog.js";
 import { Field, Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { Ago, At, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
@@ -79,12 +79,13 @@ function One({ id }) {
   const query = { user, limit: LIMIT, cursor: params.value.cursor };
   const place = path`connections/${id}/consumers`;
   const consumers = useData(place, { query });
-  const [isClosing, setClosing] = useState(false);
+  // Its row, which is gone from the answers as soon as the connection is.
+  const [closing, setClosing] = useState(null);
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./connections">Connections</a><span aria-hidden="true">/</span></nav>
     <${Loaded} found=${found} what="Loading the connection">${({ items: [row] }) => html`
       <div class="title"><h1>${row ? html`Connection of <${Outside} text=${row.name || row.user || "a client without a name"} />` : "Connection"}</h1><span class="push"></span>
-        ${row && mayDo("connections.close") && html`<button type="button" class="button danger" onClick=${() => setClosing(true)}>Close…</button>`}</div>
+        ${row && mayDo("connections.close") && html`<button type="button" class="button danger" onClick=${() => setClosing(row)}>Close…</button>`}</div>
       ${row
         ? html`<section class="card"><h2>Facts</h2><${Facts} items=${[
             ["User", html`<${Outside} text=${row.user} />`],
@@ -100,7 +101,8 @@ function One({ id }) {
           <${Loaded} found=${consumers} what="Loading its consumers">${(data) => html`<${Table} caption="What it consumes" columns=${CONSUMERS} rows=${data.items} keyOf=${({ consumer }) => consumer} next=${data.next}
             empty=${html`<p class="wait">It consumes nothing.</p>`} />`}</${Loaded}>`
         : html`<div class="card"><${Empty} title="This connection has gone"><p>Its client has left or was disconnected, or ${isSuperuser() ? "there was none with this id" : "it is not yours"}. <a href="./connections">All connections</a></p></${Empty}></div>`}
-      ${isClosing && html`<${CloseDialog} row=${row} onClose=${() => setClosing(false)} onDone=${() => { setClosing(false); found.refresh(); }} />`}`}</${Loaded}>
+    `}</${Loaded}>
+    ${closing && html`<${CloseDialog} row=${closing} onClose=${() => setClosing(null)} onDone=${() => { setClosing(null); found.refresh(); }} />`}
     <${Commands} admin=${[["connections", "consumers"], { options: { user }, names: [id] }]} request=${{ path: place, query }} />`;
 }
 
@@ -108,21 +110,16 @@ function One({ id }) {
 function CloseDialog({ row, onClose, onDone }) {
   const [mode, setMode] = useState("release");
   const [reason, setReason] = useState("");
-  const [problem, setProblem] = useState(null);
   const where = path`connections/${row.connection_id}`;
   const query = { mode, reason, user: ownName() };
   const held = row.unsettled ?? null;
-  const send = async () => {
-    try {
-      await remove(where, query);
-      say("The connection is closed.");
-      onDone();
-    } catch (found) {
-      setProblem(found);
-    }
-  };
-  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main danger">Close 1 connection</button>`;
-  return html`<${Modal} title="Close this connection?" onClose=${onClose} onSubmit=${send} footer=${footer}>
+  const { send, problem, isUnderWay } = useSending(query, async () => {
+    await remove(where, query);
+    say("The connection is closed.");
+    onDone();
+  });
+  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main danger" disabled=${isUnderWay}>Close 1 connection</button>`;
+  return html`<${Modal} title="Close this connection?" onClose=${onClose} onSubmit=${send} footer=${footer} isUnderWay=${isUnderWay}>
     <p>Client <b><${Outside} text=${row.name} /></b> of user <b><${Outside} text=${row.user} /></b> from <${Outside} text=${row.remote} mono=${true} /> is told why and disconnected. It may connect again; to keep it out, revoke its token or change its password.</p>
     ${held !== 0 && html`<fieldset class="form"><legend>${held === null ? "What it holds unsettled" : `The ${counted(held, "message")} that it holds`}</legend>
       <label class="check"><input type="radio" name="mode" checked=${mode === "release"} onChange=${() => setMode("release")} /><span><b>Give back</b>: no attempt is counted</span></label>

@@ -4,7 +4,7 @@ import { link, params, setParams } from "../parts/address.js";
 import { mayManage, post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
-import { Modal, say } from "../parts/dialog.js";
+import { Modal, say, useSending } from "../parts/dialog.js";
 import { Field, Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { Ago, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
@@ -14,6 +14,8 @@ import { counted, duration, rate } from "../pure/format.js";
 import { paceOf, withLook } from "../pure/pace.js";
 
 const LIMIT = 50;
+/** Of cursors whose names contain that of the chosen one: the most of one page. */
+const CLOSE_MAX = 500;
 const keyOf = (row) => `${row.queue}\n${row.group}`;
 const sumOfRuns = (runs) => (runs ?? []).reduce((sum, [first, last]) => sum + last - first + 1, 0);
 
@@ -43,7 +45,7 @@ function Cursors() {
   const query = { queue, group, sort, limit: LIMIT, cursor };
   const found = useData("cursors", { query, every: 2000 });
   const rows = useSteady(found.data?.items, keyOf, `${queue}${group}${sort}${cursor}${found.isOld}`);
-  const chosen = rows.find((row) => keyOf(row) === at);
+  const chosen = useChosen(found.data?.items, at);
   return html`
     <div class="title"><h1>Cursors</h1></div>
     <p class="lead">Readers that keep their own place in a queue, such as Spark's streams: how far each is behind, and what it has lost.</p>
@@ -55,6 +57,19 @@ function Cursors() {
     <${Commands} admin=${[["cursor", "ls"], { options: { queue, group } }]} request=${{ path: "cursors", query }} />
     ${chosen && html`<${Cursor} key=${at} row=${chosen} at=${found.at} refresh=${found.refresh} />`}
     <${Transactions} />`;
+}
+
+/** The row that was chosen, also when it is not among those of this page, which are sorted by figures that move. */
+function useChosen(items, at) {
+  const last = useRef(null);
+  const listed = items?.find((row) => keyOf(row) === at);
+  const [queue, group] = (at ?? "").split("\n");
+  const asked = useData(items && at && !listed ? "cursors" : null, { query: { queue, group, limit: CLOSE_MAX }, every: 2000 });
+  const isKnown = asked.data !== undefined && !asked.isOld;
+  const row = listed ?? (isKnown ? asked.data.items.find((one) => keyOf(one) === at) : undefined);
+  if (row) last.current = row;
+  else if (isKnown) last.current = null;
+  return row ?? (last.current !== null && keyOf(last.current) === at ? last.current : undefined);
 }
 
 /** @type {Columns<Row<"transactions">>} */
@@ -138,21 +153,16 @@ function limitsText({ max_lag_ms: ms, max_lag_bytes: bytes }) {
 
 function Quarantine({ row, onClose, onDone }) {
   const [text, setText] = useState("");
-  const [problem, setProblem] = useState(null);
   const runs = runsOfText(text);
   const many = runs ? sumOfRuns(runs) : 0;
   const body = { runs: runs ?? [] };
-  const send = async () => {
-    try {
-      const told = await post(`${groupPath(row)}/quarantine`, body);
-      say(`${counted(told?.quarantined ?? many, "message")} became dead letters.`);
-      onDone();
-    } catch (found) {
-      setProblem(found);
-    }
-  };
-  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main danger" disabled=${!runs}>Quarantine ${counted(many, "message")}</button>`;
-  return html`<${Modal} title=${html`Quarantine messages of <${Name} name=${row.group} />?`} onClose=${onClose} onSubmit=${() => runs && send()} footer=${footer}>
+  const { send, problem, isUnderWay } = useSending(body, async (key) => {
+    const told = await post(`${groupPath(row)}/quarantine`, body, { key });
+    say(`${counted(told?.quarantined ?? many, "message")} became dead letters.`);
+    onDone();
+  });
+  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main danger" disabled=${!runs || isUnderWay}>Quarantine ${counted(many, "message")}</button>`;
+  return html`<${Modal} title=${html`Quarantine messages of <${Name} name=${row.group} />?`} onClose=${onClose} onSubmit=${() => runs && send()} footer=${footer} isUnderWay=${isUnderWay}>
     <p>For messages that make the reader fail: they become dead letters, and this cursor never reads them again. Other readers still do.</p>
     <${Field} label="Sequences" hint="As 17, 20-25." wrong=${text && !runs ? "Write sequences and ranges." : null}>${(id, about) => html`<input id=${id} aria-describedby=${about} value=${text} spellcheck=${false} onInput=${(event) => setText(event.target.value)} />`}</${Field}>
     <${Commands} admin=${[["group", "quarantine"], { options: { yes: true }, names: [row.queue, row.group, ...(runs ?? []).map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`))] }]} request=${{ method: "POST", path: `${groupPath(row)}/quarantine`, body }} />

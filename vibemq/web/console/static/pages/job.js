@@ -1,16 +1,16 @@
 // One job: how far, how fast, what became of its letters; pause, go on, cancel, the rate, and the same again.
 import { html, useState } from "../vendor/ui.js";
 import { link, params } from "../parts/address.js";
-import { isSuperuser, may, newKey, patch, post, remove, session, urlOf } from "../parts/api.js";
+import { isSuperuser, may, patch, post, remove, session, urlOf } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask } from "../parts/dialog.js";
 import { start } from "../parts/frame.js";
-import { At, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
+import { At, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble, useLive } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted, rateLimit } from "../pure/format.js";
 import { actionsOf, hasEnded, isCounted, isElsewhere, isInTrial, isTrialStuck, isUnread, levelOf, mayHaveLeft, restOf, sentence, settled, targetOf, toldOf, verbOf } from "../pure/jobs.js";
-import { filterOfBody } from "../pure/letters.js";
+import { filterOfBody, isTold } from "../pure/letters.js";
 import { FilterWords, JobBar, StatePill, lettersLink } from "./jobs/progress.js";
 import { useKinds } from "./letters/kinds.js";
 import { RateSlider, ReplayDialog, exportLetters, purge, replayRequest } from "./letters/actions.js";
@@ -67,6 +67,8 @@ function Job({ job, refresh }) {
   const target = targetOf(job);
   const queue = useData(target && may("inspect", target) ? path`queues/${target}` : null, { every: 2000 }).data ?? null;
   const mine = mayChange(job);
+  // Without a part that is hidden, more letters would be meant.
+  const mayRepeat = mine && isTold(job.filter);
   const actions = mine ? actionsOf(job) : [];
   const again = () => {
     if (job.kind === "replay") setAgain(true);
@@ -90,15 +92,16 @@ function Job({ job, refresh }) {
     <div class="title"><h1>${verbOf(job.kind)} · job ${job.job}</h1><${StatePill} job=${job} /><span class="push"></span>
       <div class="actions">
         ${actions.includes("running") && html`<button type="button" class="button main" onClick=${() => change({ state: "running" })}>Go on</button>`}
-        ${mine && isInTrial(job) && html`<button type="button" class=${`button ${isTrialStuck(job, queue) ? "main" : ""}`} onClick=${() => withoutTrial(job)}>Go on without the trial…</button>`}
+        ${mayRepeat && isInTrial(job) && html`<button type="button" class=${`button ${isTrialStuck(job, queue) ? "main" : ""}`} onClick=${() => withoutTrial(job)}>Go on without the trial…</button>`}
         ${actions.includes("paused") && html`<button type="button" class="button" onClick=${() => change({ state: "paused" })}>Pause</button>`}
         ${actions.includes("cancelled") && html`<button type="button" class="button danger" onClick=${cancel}>Cancel…</button>`}
         ${job.has_result && html`<a class="button main" href=${urlOf(path`jobs/${job.job}/result`).href} download>Download the file</a>`}
         ${job.has_result && mayDiscard(job) && html`<button type="button" class="button danger" onClick=${discard}>Delete the file…</button>`}
-        ${hasEnded(job) && mine && html`<button type="button" class="button" onClick=${again}>${mayHaveLeft(job) ? "Replay what is left…" : "Run the same again…"}</button>`}
+        ${hasEnded(job) && mayRepeat && html`<button type="button" class="button" onClick=${again}>${mayHaveLeft(job) ? "Replay what is left…" : "Run the same again…"}</button>`}
       </div>
     </div>
     <p>${verbOf(job.kind)}: <${FilterWords} body=${job.filter} />${job.kind === "replay" && html`. The letters go ${isElsewhere(job) ? html`to queue <b><${Name} name=${job.to} /></b>` : job.filter?.queue ? "back to their own queue" : "back to the queues they died in"}`}.</p>
+    ${mine && !mayRepeat && html`<p class="muted">A part of its filter is hidden from you by the broker's setting <code>http.show_bodies</code>, so it cannot be asked for again from here.</p>`}
     ${problem && html`<${Trouble} problem=${problem} />`}
     <${Told} job=${job} queue=${queue} />
     <section class="card" aria-label="Progress"><${JobBar} job=${job} />
@@ -159,7 +162,6 @@ function restFilter(job) {
 async function withoutTrial(job) {
   const rest = restOf(job);
   const words = rest === null ? "the rest" : counted(rest, "letter");
-  const key = newKey();
   let isCancelled = false;
   const request = replayRequest({
     filter: restFilter(job), to: job.to, rate: job.rate, limit: job.limit ? job.limit - job.done : null, canary: null,
@@ -173,7 +175,7 @@ async function withoutTrial(job) {
     typed: rest !== null && levelOf("replay", rest) === 2 ? rest : undefined,
     isDanger: true,
     commands: { request: { method: "POST", path: "jobs", body: request } },
-    act: async () => {
+    act: async (key) => {
       // Said again after a failure, it does no more than what is still to do.
       if (!isCancelled) await patch(path`jobs/${job.job}`, { state: "cancelled" });
       isCancelled = true;
@@ -188,11 +190,12 @@ const TONES = { held: "bad", failed: "bad", waiting: "warn", paused: "warn", don
 /** The state in sentences, where there is something to say. */
 function Told({ job, queue }) {
   const told = toldOf(job, queue);
-  if (told.length === 0) return null;
-  const target = targetOf(job);
   const isLeft = job.state === "done" && isUnread(queue) && queue.ready > 0;
   const tone = job.state === "done" && (job.dead_again > 0 || isLeft) ? "warn" : TONES[job.state];
-  return html`<div class=${`well ${tone}`} role=${tone === "bad" ? "alert" : "status"}><${Outside} text=${told[0]} /> ${told.length > 1 && html`<span class="small"><${Outside} text=${told.slice(1).join(" ")} /></span>`}
+  const isHeard = useLive(`${job.state} ${tone} ${told.length}`, tone === "bad" ? "assertive" : "polite");
+  if (told.length === 0) return null;
+  const target = targetOf(job);
+  return html`<div class=${`well ${tone}`} role=${tone === "bad" ? "alert" : "status"} aria-live=${isHeard}><${Outside} text=${told[0]} /> ${told.length > 1 && html`<span class="small"><${Outside} text=${told.slice(1).join(" ")} /></span>`}
     ${target && ["waiting", "done"].includes(job.state) && html`<span class="small"><a href=${link("queue", { queue: target })}>Look at queue <${Name} name=${target} /></a></span>`}</div>`;
 }
 

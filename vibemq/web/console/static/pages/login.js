@@ -6,6 +6,8 @@ import { params } from "../parts/address.js";
 import { Field, Segments } from "../parts/filters.js";
 import { Outside, Trouble } from "../parts/text.js";
 
+const AGAIN_MS = 2000;
+
 function Login() {
   const [kind, setKind] = useState("password");
   const [user, setUser] = useState("");
@@ -20,6 +22,9 @@ function Login() {
     history.replaceState(null, "", location.pathname + location.search);
     if (code) enter({ code });
     else look();
+    // One may have logged in in another tab, whose session this one has as well.
+    addEventListener("focus", look);
+    return () => removeEventListener("focus", look);
   }, []);
   const look = async () => {
     try {
@@ -28,6 +33,7 @@ function Login() {
       setBroker(found);
     } catch (found) {
       if (found.status !== 401) setProblem(found);
+      if (found.isPassing) setTimeout(look, AGAIN_MS);
     }
   };
   const enter = async (body) => {

@@ -3,7 +3,7 @@ import { isStoredText } from "../pure/body.js";
 import { path } from "../pure/commands.js";
 import { count, counted, size } from "../pure/format.js";
 import { link, params, setParams } from "../parts/address.js";
-import { may, remove } from "../parts/api.js";
+import { get, may, remove } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask } from "../parts/dialog.js";
@@ -27,11 +27,19 @@ function Message() {
   if (!queue || !isNumber) return html`<h1>Message</h1><${Empty} title="Which message?"><p>The address names no message. Choose one from <a href="./queues">a queue</a>.</p></${Empty}>`;
   document.title = `${sequence} in ${queue} · VibeMQ`;
   const drop = async () => {
+    const shown = found.data;
+    const look = async (signal) => {
+      const now = await get(place, { length: 1 }, { signal });
+      // A queue that was deleted and made again begins with the same sequences.
+      const isSame = now.id === shown.id && now.published_at === shown.published_at;
+      return isSame ? {} : { nothing: "It is another message by now: the queue has been made again. Load this page again to see it." };
+    };
     const done = await ask({
       title: html`Remove message ${count(Number(sequence))} of <${Name} name=${queue} />?`,
       happens: html`<p><strong>1 message</strong> will be deleted. It does not become a dead letter.</p>`,
       reversible: "This cannot be taken back.",
       button: "Remove 1 message",
+      look,
       isDanger: true,
       commands: { admin: [["message", "rm"], { options: { yes: true }, names: [queue, sequence] }], request: { method: "DELETE", path: place } },
       act: () => remove(place),

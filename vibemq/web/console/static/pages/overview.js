@@ -7,7 +7,7 @@ import { useData } from "../parts/data.js";
 import { Segments } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { isSuperuser, mayDo } from "../parts/api.js";
-import { Ago, At, Count, Duration, Figures, Loaded, Name, Rate, Size, Trouble } from "../parts/text.js";
+import { Ago, At, Count, Duration, Figures, Loaded, Name, Rate, Size, Trouble, useLive } from "../parts/text.js";
 import { Table } from "../parts/table.js";
 import { Sample, useKinds } from "./letters/kinds.js";
 import { Resources, Sentence } from "./shared/state.js";
@@ -36,8 +36,9 @@ function Overview() {
 /** One sentence: all is well, or what is not, worst first. */
 function Verdict({ data }) {
   const sentences = [...data.sentences].sort((a, b) => Number(b.level === "alarm") - Number(a.level === "alarm"));
+  const isHeard = useLive(sentences.map(({ level, link: target }) => `${level} ${target?.page} ${target?.queue}`).sort().join("\n"));
   if (sentences.length === 0) return html`<p class="well good" role="status"><strong>All is well.</strong><span class="small">${isSuperuser() ? "" : "In the queues that you may inspect: "}No alarm, no new dead letters, no queue that is stuck or full, no messages without a consumer.</span></p>`;
-  return html`<div role="status" class="verdict">${sentences.slice(0, SHOWN_AT_ONCE).map(Sentence)}
+  return html`<div role="status" aria-live=${isHeard} class="verdict">${sentences.slice(0, SHOWN_AT_ONCE).map(Sentence)}
     ${sentences.length > SHOWN_AT_ONCE && html`<details class="card"><summary>${others(sentences.slice(SHOWN_AT_ONCE))}</summary><div class="verdict">${sentences.slice(SHOWN_AT_ONCE).map(Sentence)}</div></details>`}</div>`;
 }
 

@@ -4,7 +4,7 @@ import { link, params, setParams } from "../parts/address.js";
 import { may, mayManage, post, remove } from "../parts/api.js";
 import { Chart } from "../parts/chart.js";
 import { Commands, Copy } from "../parts/command.js";
-import { live, readEvents, useData } from "../parts/data.js";
+import { live, readEvents, seen, useData } from "../parts/data.js";
 import { ask, say } from "../parts/dialog.js";
 import { Filters, Segments, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
@@ -43,8 +43,8 @@ function Queue() {
       ${tab === "options" && html`<${Options} key=${data.incarnation} data=${data} etag=${etag} onChange=${found.refresh} />`}
       ${tab === "tail" && html`<${Tail} queue=${queue} />`}
       ${tab === "now" && html`<${End} data=${data} onChange=${found.refresh} />`}
-      ${isPublishing && html`<${Publish} queue=${queue} onClose=${() => { setPublishing(false); found.refresh(); }} />`}
     `}</${Loaded}>
+    ${isPublishing && html`<${Publish} queue=${queue} onClose=${() => { setPublishing(false); found.refresh(); }} />`}
     ${tab === "now" && html`<${Commands} admin=${[["queue", "info"], { names: [queue] }]} request=${{ path: path`queues/${queue}` }} />`}`;
 }
 
@@ -94,7 +94,7 @@ function End({ data, onChange }) {
       button: `Purge ${counted(waiting, "message")}`,
       isDanger: true,
       commands: { admin: [["queue", "purge"], { options: { yes: true, "at-most": waiting }, names: [queue] }], request },
-      act: () => post(request.path, request.body),
+      act: (key) => post(request.path, request.body, { key }),
     });
     if (done) say(`Purged ${counted(done.count ?? waiting, "message")}.`);
     onChange();
@@ -279,10 +279,15 @@ function Tail({ queue }) {
   const [problem, setProblem] = useState(null);
   const [isOpen, setOpen] = useState(false);
   const [attempt, setAttempt] = useState(0);
+  const [hasGap, setGap] = useState(false);
   const waiting = useRef([]);
-  const isLive = live.value;
+  // A stream that nobody sees would keep the session and one of the user's few streams for days.
+  const isLive = live.value && seen.value;
   useEffect(() => {
-    if (!isLive) return undefined;
+    if (!isLive) {
+      setGap(true);
+      return undefined;
+    }
     const leaving = new AbortController();
     const onEvent = ({ event, data }) => {
       if (event !== "messages") return;
@@ -320,8 +325,8 @@ function Tail({ queue }) {
   return html`
     <div class="table-box">
       <div class="table-bar"><span class=${`pill ${isOpen ? "good" : ""}`}>${isOpen ? "Following" : isLive ? "Connecting" : "Paused"}</span>
-        <span class="muted small">${skipped > 0 ? `${count(skipped)} left out: more come than are shown (50 a second).` : "New messages are shown at the top, and stay in the queue."}</span>
-        <span class="push"></span>${rows.length > 0 && html`<button type="button" class="button slim" onClick=${() => { setRows([]); setSkipped(0); }}>Clear</button>`}</div>
+        <span class="muted small">${hasGap && isLive ? "Messages that came while this was paused or not seen are not here. " : ""}${skipped > 0 ? `${count(skipped)} left out: more come than are shown (50 a second).` : "New messages are shown at the top, and stay in the queue."}</span>
+        <span class="push"></span>${rows.length > 0 && html`<button type="button" class="button slim" onClick=${() => { setRows([]); setSkipped(0); setGap(false); }}>Clear</button>`}</div>
       ${rows.length === 0 ? html`<${Empty} title="Waiting for the next message"><p>What is published to this queue from now on is shown here, up to 50 messages a second.</p></${Empty}>` : html`<ul class="tail" tabindex="0" aria-label="New messages">${rows.map((row) => html`<li key=${row.sequence}>
         <span class="line"><a data-open href=${link("message", { queue, sequence: row.sequence })}>${count(row.sequence)}</a><${At} at=${row.published_at} millis=${true} /><span>${size(row.payload_size)}</span><${Outside} text=${row.id} mono=${true} /></span>
         <span class="body">${row.payload_base64 !== undefined ? html`<span class="muted">binary</span>` : html`<${Outside} text=${(row.payload ?? "").slice(0, SHOWN_CHARACTERS)} lines=${true} />`}</span></li>`)}</ul>`}

@@ -153,18 +153,26 @@ export function newKey() {
 }
 
 function pause(ms, signalled) {
-  return new Promise((done, failed) => {
-    const timer = setTimeout(done, ms);
-    signalled?.addEventListener("abort", () => {
+  return new Promise((/** @type {(nothing?: void) => void} */ done, failed) => {
+    const leave = () => {
       clearTimeout(timer);
       failed(new DOMException("left", "AbortError"));
-    });
+    };
+    // A page that stays open for days pauses as often as the broker is away, with one signal.
+    const timer = setTimeout(() => {
+      signalled?.removeEventListener("abort", leave);
+      done();
+    }, ms);
+    signalled?.addEventListener("abort", leave, { once: true });
   });
 }
 
-/** What somebody is typing is not thrown away. */
-const isFilling = () => document.querySelector("dialog[open] form") !== null;
+/** What somebody is typing is not thrown away, nor what is shown only once. */
+const isFilling = () => document.querySelector("dialog[open] form, [data-keep]") !== null;
+const isShownOnce = () => document.querySelector("[data-keep=once]") !== null;
 
+/** A way to the log-in page that takes longer has not come about, and is taken again. */
+const LEAVING_MS = 10_000;
 let isLeaving = false;
 
 /** To the log-in page, which comes back to where one was. */
@@ -172,6 +180,9 @@ export function leaveForLogin() {
   // A form says that the session has ended.
   if (isLeaving || isFilling()) return;
   isLeaving = true;
+  setTimeout(() => {
+    isLeaving = false;
+  }, LEAVING_MS);
   const here = location.pathname.split("/").at(-1) + location.search;
   location.replace(`./login${queryText({ then: here })}`);
 }
@@ -185,13 +196,29 @@ export const sessionProblem = signal(null);
 const AGAIN_MS = 2000;
 let again;
 
+const OWNER = "vibemq.who";
+
+/** What a tab keeps is of one user: another one, however they have come, begins with nothing. */
+function claimTab({ user, token }) {
+  const who = exactJson([user, token]);
+  try {
+    if (sessionStorage.getItem(OWNER) !== who) sessionStorage.clear();
+    sessionStorage.setItem(OWNER, who);
+  } catch {
+    // Without a place to keep things nothing is kept.
+  }
+}
+
 /** A broker that recovers its store or stops is asked again, until it has answered. */
 export async function loadSession() {
   clearTimeout(again);
   try {
     const found = await get("session");
     if (found.auth_enabled && !found.authenticated) leaveForLogin();
-    else session.value = found;
+    else {
+      claimTab(found);
+      session.value = found;
+    }
     sessionProblem.value = null;
   } catch (problem) {
     sessionProblem.value = problem;
@@ -208,6 +235,10 @@ export async function lookWhoIsHere() {
   if (before === null || document.visibilityState !== "visible") return;
   shownTo ??= before;
   const found = await get("session").catch(() => before);
+  // Whoever may see less would be shown another page in its place.
+  if (isShownOnce()) return;
+  const hasEnded = found.auth_enabled && !found.authenticated;
+  if (hasEnded && isFilling()) return;
   if ((found.user === shownTo.user && found.token === shownTo.token) || isFilling()) {
     session.value = found;
     return;

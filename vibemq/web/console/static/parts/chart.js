@@ -1,5 +1,5 @@
 // Charts over time with uPlot, each with a table of the same values. Restarts are lines, gaps are gaps.
-import { html, useEffect, useMemo, useRef } from "../vendor/ui.js";
+import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
 import { count, duration, instant, rate, size } from "../pure/format.js";
 import { theme, zone } from "./address.js";
 
@@ -11,7 +11,10 @@ let loading = null;
 
 /** uPlot comes behind the page, whose figures need not wait for it. */
 function load() {
-  loading ??= import("../vendor/uplot.js");
+  loading ??= import("../vendor/uplot.js").catch((error) => {
+    loading = null;
+    throw error;
+  });
   return loading;
 }
 
@@ -37,6 +40,7 @@ export function Chart({ title, history, lines, unit = "count" }) {
   const times = useMemo(() => Array.from({ length }, (_, at) => (begin + at * step_ms) / 1000), [begin, step_ms, length]);
   const data = [times, ...columns.map((column) => Array.from({ length }, (_, at) => column[at] ?? null))];
   const plot = useRef(null);
+  const [isMissing, setMissing] = useState(false);
   // A chart that is there is drawn with what the last answer has: a broker that is started anew is marked, too.
   const latest = useRef({ data, restarts });
   latest.current = { data, restarts };
@@ -45,11 +49,14 @@ export function Chart({ title, history, lines, unit = "count" }) {
     if (!length) return undefined;
     let made = null;
     let isGone = false;
-    load().then(({ uPlot }) => {
+    const draw = ({ uPlot }) => {
+      setMissing(false);
       if (isGone || box.current === null) return;
       made = new uPlot(optionsOf({ uPlot, lines, unit, show, restartsNow: () => latest.current.restarts, width: box.current.clientWidth }), latest.current.data, box.current);
       plot.current = made;
-    });
+    };
+    // The broker may have gone, or be of another version by now.
+    load().then(draw, () => setMissing(true));
     const resized = new ResizeObserver(() => made?.setSize({ width: Math.max(120, box.current?.clientWidth ?? 0), height: HEIGHT }));
     resized.observe(box.current);
     const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -70,6 +77,7 @@ export function Chart({ title, history, lines, unit = "count" }) {
   return html`<figure class="chart">
     <figcaption><h3>${title}</h3><span class="legend">${lines.map(({ label }, at) => html`<span class=${`c${at + 1}`}><i></i>${label} <b>${show(last[at])}</b></span>`)}</span></figcaption>
     ${length ? html`<div class="plot" ref=${box} aria-hidden="true"></div>` : html`<p class="wait">No figures have been kept yet; the first come within seconds.</p>`}
+    ${length > 0 && isMissing && html`<p class="muted" role="status">The chart could not be loaded; its figures are in the table. Load this page again to see it.</p>`}
     ${length > 0 && html`<details><summary>As a table</summary><${Twin} title=${title} lines=${lines} data=${data} show=${show} /></details>`}
   </figure>`;
 }

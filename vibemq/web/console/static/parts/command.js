@@ -24,29 +24,32 @@ function linesOf({ admin, request }) {
 }
 
 export function Copy({ text, what = "this", label }) {
-  const [isDone, setDone] = useState(false);
+  const [done, setDone] = useState("");
   const copy = async () => {
-    await toClipboard(typeof text === "function" ? await text() : text);
-    setDone(true);
-    setTimeout(() => setDone(false), 1600);
+    const isCopied = await toClipboard(typeof text === "function" ? text() : text);
+    setDone(isCopied ? "copied" : "could not be copied");
+    setTimeout(() => setDone(""), 1600);
   };
-  return html`<button type="button" class="button quiet slim" aria-label=${label ? undefined : `Copy ${what}`} title=${label ? undefined : `Copy ${what}`} onClick=${copy}><${Icon} name="copy" />${label ?? ""}<span role="status">${isDone ? "copied" : ""}</span></button>`;
+  return html`<button type="button" class="button quiet slim" aria-label=${label ? undefined : `Copy ${what}`} title=${label ? undefined : `Copy ${what}`} onClick=${copy}><${Icon} name="copy" />${label ?? ""}<span role="status">${done}</span></button>`;
 }
 
-/** Browsers give the clipboard to secure pages alone; plain http has the old way. */
+/** Browsers give the clipboard to secure pages alone; plain http has the old way. Answers whether it is there. */
 async function toClipboard(text) {
   if (navigator.clipboard) {
     try {
       await navigator.clipboard.writeText(text);
-      return;
+      return true;
     } catch {
       // Refused: the old way may do.
     }
   }
+  const before = /** @type {HTMLElement | null} */ (document.activeElement);
   const field = document.createElement("textarea");
   field.value = text;
   (document.querySelector("dialog[open]") ?? document.body).append(field);
   field.select();
-  document.execCommand("copy");
+  const isCopied = document.execCommand("copy");
   field.remove();
+  before?.focus();
+  return isCopied;
 }

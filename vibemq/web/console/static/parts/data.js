@@ -12,6 +12,12 @@ const GONE = new Set([403, 404]);
 /** Whether figures move. Switched off, every page stays as it is. */
 export const live = signal(true);
 
+/** Whether somebody sees this tab, as far as the browser knows. */
+export const seen = signal(document.visibilityState === "visible");
+document.addEventListener("visibilitychange", () => {
+  seen.value = document.visibilityState === "visible";
+});
+
 /** Calls `act` whenever figures move again; the answer ends that. What the stream has told meanwhile it does not tell again. */
 export function onGoingOn(act) {
   let wasLive = live.value;

@@ -38,10 +38,22 @@ function Frame({ View }) {
     <${Top} here=${here} />
     <main class="main" id="main" tabindex="-1">
       <${Banners} />
-      ${session.value ? html`<${View} />` : sessionProblem.value ? html`<h1>${document.title}</h1><${Trouble} problem=${sessionProblem.value} retry=${loadSession} />` : html`<${Waiting} />`}
+      ${session.value ? html`<${Drawn} View=${View} />` : sessionProblem.value ? html`<h1>${document.title}</h1><${Trouble} problem=${sessionProblem.value} retry=${loadSession} />` : html`<${Waiting} />`}
     </main>
     <${Notices} /><${Question} />${helpOpen.value && html`<${Help} />`}
   </div>`;
+}
+
+/** A page that cannot be drawn, whatever an answer has, says so. @this {any} */
+function Drawn({ View }) {
+  const [problem, setProblem] = useState(null);
+  this.componentDidCatch = (error) => {
+    console.error(error);
+    setProblem(error);
+  };
+  if (problem === null) return html`<${View} />`;
+  return html`<h1>${document.title}</h1><div class="problem" role="alert"><strong>This page could not be drawn.</strong><span class="small"><${Outside} text=${String(problem)} /></span>
+    <span><button type="button" class="button slim" onClick=${() => setProblem(null)}>Try again</button></span></div>`;
 }
 
 function Top({ here }) {
@@ -105,7 +117,7 @@ function Banners() {
   }, []);
   const since = lostSince.value;
   return html`
-    ${since > 0 && html`<div class="banner bad" role="alert"><strong>The broker has not answered for ${duration(Math.round((Date.now() - since) / 1000) * 1000)}.</strong><span>What this page shows is from before <${At} at=${since} />. It tries again by itself.</span></div>`}
+    ${since > 0 && html`<div class="banner bad"><strong><span role="alert">The broker has not answered</span> for ${duration(Math.round((Date.now() - since) / 1000) * 1000)}.</strong><span>What this page shows is from before <${At} at=${since} />. It tries again by itself.</span></div>`}
     ${!live.value && html`<div class="banner"><strong>Paused.</strong><span>Figures stay as they are.</span><button type="button" class="button slim" onClick=${() => { live.value = true; }}>Go on</button></div>`}`;
 }
 

@@ -1,5 +1,5 @@
 // Tables: a caption, sorted columns that say so, a scroll region of their own, columns to choose, ticks, pages.
-import { html, useId, useRef } from "../vendor/ui.js";
+import { html, useEffect, useId, useRef } from "../vendor/ui.js";
 import { counted } from "../pure/format.js";
 import { toggled, withAll } from "../pure/ticks.js";
 import { hiddenColumns, params, setParams } from "./address.js";
@@ -7,9 +7,10 @@ import { Menu } from "./dialog.js";
 
 /** Columns: {key, label, cell(row), isNum?, isTight?, className?, sort?: name for the API, isHead?: names the row, title?}.
  *
- * `sort`: the value as in the address ("-ready"); `onSort(value)`. `ticked`: a Set of keys, with `onTick(set)`.
+ * `sort`: the value as in the address ("-ready"); `onSort(value)`. `ticked`: a Set of keys, with `onTick(set)`; `isOld`: others are on
+ * their way, and these cannot be ticked any more.
  * `name`: under which hidden columns are kept; without it all are shown. `bar`: what stands above the table. `place`: the parameter of the address that has the cursor of the page. `isCards`: on a narrow screen each row is a card. */
-export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onTick, name, bar, empty, next, isQuiet, rowClass, hiddenAtFirst = "", isCards = false, place = "cursor" }) {
+export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onTick, name, bar, empty, next, isQuiet, rowClass, hiddenAtFirst = "", isCards = false, place = "cursor", isOld = false }) {
   const id = useId();
   const hidden = name ? hiddenColumns(name, hiddenAtFirst).value.split(",") : [];
   const shown = columns.filter((column) => column && (column.isHead || !hidden.includes(column.key)));
@@ -23,13 +24,13 @@ export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onT
             <caption id=${id} class=${isQuiet ? "hidden-text" : ""}>${caption}</caption>
             <thead>
               <tr>
-                ${ticked && html`<th class="tight"><input type="checkbox" aria-label="Tick all rows of this page" checked=${all} onChange=${() => onTick(withAll(ticked, rows.map(keyOf), !all))} /></th>`}
+                ${ticked && html`<th class="tight"><input type="checkbox" aria-label="Tick all rows of this page" disabled=${isOld} checked=${all} onChange=${() => onTick(withAll(ticked, rows.map(keyOf), !all))} /></th>`}
                 ${shown.map((column) => html`<${Head} column=${column} sort=${sort} onSort=${onSort} />`)}
               </tr>
             </thead>
             <tbody>
               ${rows.map((row) => html`<tr key=${keyOf(row)} class=${rowClass?.(row) ?? ""}>
-                ${ticked && html`<td class="tight"><input type="checkbox" aria-label=${`Tick ${keyOf(row)}`} checked=${ticked.has(keyOf(row))} onChange=${() => onTick(toggled(ticked, keyOf(row)))} /></td>`}
+                ${ticked && html`<td class="tight"><input type="checkbox" aria-label=${`Tick ${keyOf(row)}`} disabled=${isOld} checked=${ticked.has(keyOf(row))} onChange=${() => onTick(toggled(ticked, keyOf(row)))} /></td>`}
                 ${shown.map((column) => cellOf(column, row))}
               </tr>`)}
             </tbody>
@@ -70,14 +71,28 @@ function Columns({ name, columns, hiddenAtFirst }) {
   </${Menu}>`;
 }
 
+/** By then the next page is there, or is not waited for. */
+const PRESSED_MS = 10_000;
+
 /** Pages by cursors: the address has the one of this page, the browser's history those before. */
 function Pager({ rows, next, place }) {
   const region = useRef(null);
   const isFirst = !params.value[place];
-  return html`<nav class="pager" aria-label="Pages of this list" ref=${region}>
+  const pressedAt = useRef(-Infinity);
+  const go = (cursor) => {
+    pressedAt.current = performance.now();
+    setParams({ [place]: cursor });
+  };
+  useEffect(() => {
+    // The button that was pressed may be none of the next page's.
+    if (performance.now() - pressedAt.current > PRESSED_MS || document.activeElement !== document.body) return;
+    pressedAt.current = -Infinity;
+    region.current.focus({ preventScroll: true });
+  });
+  return html`<nav class="pager" aria-label="Pages of this list" tabindex="-1" ref=${region}>
     <span class="num">${counted(rows.length, "row")}${isFirst && !next ? "" : " on this page"}</span>
     <span class="push"></span>
-    ${!isFirst && html`<button type="button" class="button slim" onClick=${() => setParams({ [place]: null })}>First page</button>`}
-    ${next && html`<button type="button" class="button slim" onClick=${() => setParams({ [place]: next })}>Next page</button>`}
+    ${!isFirst && html`<button type="button" class="button slim" onClick=${() => go(null)}>First page</button>`}
+    ${next && html`<button type="button" class="button slim" onClick=${() => go(next)}>Next page</button>`}
   </nav>`;
 }

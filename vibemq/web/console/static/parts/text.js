@@ -1,5 +1,5 @@
 // Names and texts from outside, instants, and figures, as elements.
-import { html, useEffect, useState } from "../vendor/ui.js";
+import { html, useEffect, useRef, useState } from "../vendor/ui.js";
 import { setParams, zone } from "./address.js";
 import { ahead } from "./api.js";
 import { capitalized, count, duration, instant, rate, sizeParts, toDate } from "../pure/format.js";
@@ -75,18 +75,29 @@ export const Waiting = ({ what = "Loading" }) => html`<p class="wait" role="stat
 /** A place that has nothing to show, and what would bring something here. */
 export const Empty = ({ title, children }) => html`<div class="empty"><h2>${title}</h2>${children}</div>`;
 
-/** A problem as the API told it. `retry`: what the button does. */
+const HEARD_MS = 500;
+
+/** `aria-live` of a region with figures that move: it is read out when `of` has changed, and not with each figure. */
+export function useLive(of, how = "polite") {
+  const told = useRef({ of: undefined, at: 0 });
+  if (told.current.of !== of) told.current = { of, at: performance.now() };
+  return performance.now() - told.current.at < HEARD_MS ? how : "off";
+}
+
+/** A problem as the API told it. `retry`: what the button does. The id of the request, which is another one with each answer, is not
+ * read out. */
 export function Trouble({ problem, retry }) {
   // Settings and foreign origins refuse with 403 as well, and nobody has a permission against that.
   const hint =
     problem.code === "NOT_AUTHORIZED" && !problem.message.includes("http.show_bodies")
       ? "Ask a superuser of this broker for the permission that is named, or log in as somebody else."
       : null;
-  return html`<div class="problem" role="alert">
+  return html`<div class="problem"><div role="alert">
     <strong><${Outside} text=${capitalized(problem.message)} /></strong>
     ${problem.errors.map(({ pointer, detail }) => html`<span><code>${pointer}</code> <${Outside} text=${detail} /></span>`)}
     ${hint && html`<span class="small">${hint}</span>`}
-    <span class="small">${[problem.code, problem.requestId && `request ${problem.requestId}`].filter(Boolean).join(" · ")}</span>
+    ${problem.code && html`<span class="small">${problem.code}</span>`}</div>
+    ${problem.requestId && html`<span class="small">request ${problem.requestId}</span>`}
     ${problem.isOldPage ? html`<span><button type="button" class="button slim" onClick=${() => setParams({ cursor: null })}>First page</button></span>` : retry && html`<span><button type="button" class="button slim" onClick=${retry}>Try again</button></span>`}
   </div>`;
 }

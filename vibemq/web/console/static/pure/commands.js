@@ -40,6 +40,16 @@ export function curlLine(method, url, { body = undefined, headers = {}, withToke
   return words.join(" ");
 }
 
+/** Keys of what one form sends: the same request has the same key however often it is sent, so that it is carried out once. */
+export function keysOf(newKey) {
+  const keys = new Map();
+  return (request) => {
+    const text = exactJson(request);
+    if (!keys.has(text)) keys.set(text, newKey());
+    return keys.get(text);
+  };
+}
+
 /** A name as one segment of a path. URL parsers remove segments of dots, so those get a mark, as do those that would be taken for that. */
 export function segment(name) {
   return /^~*\.+$/.test(name) ? `~${name}` : encodeURIComponent(name);

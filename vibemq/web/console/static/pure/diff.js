@@ -14,7 +14,7 @@ export function diffLines(before, after) {
   while (end < old.length - start && end < now.length - start && old.at(-1 - end) === now.at(-1 - end)) end += 1;
   const lines = [];
   for (let i = 0; i < start; i += 1) lines.push(same(old[i], i, i));
-  lines.push(...middle(old.slice(start, old.length - end), now.slice(start, now.length - end), start));
+  for (const line of middle(old.slice(start, old.length - end), now.slice(start, now.length - end), start)) lines.push(line);
   for (let i = end; i > 0; i -= 1) lines.push(same(old.at(-i), old.length - i, now.length - i));
   return lines;
 }
@@ -60,7 +60,11 @@ function table(old, now) {
   return rows;
 }
 
-/** Unchanged stretches folded to `context` lines around each change. */
+/** More lines of one kind, one below the other, are shown by their ends. */
+const CHANGED_MAX = 500;
+const ENDS = 100;
+
+/** Unchanged stretches folded to `context` lines around each change, and long changes to their ends: {kind: "fold", of, count}. */
 export function folded(lines, context = 3) {
   const near = lines.map(() => false);
   lines.forEach((line, at) => {
@@ -71,15 +75,32 @@ export function folded(lines, context = 3) {
   lines.forEach((line, at) => {
     if (near[at]) shown.push(line);
     else if (shown.at(-1)?.kind === "fold") shown.at(-1).count += 1;
-    else shown.push({ kind: "fold", text: "", count: 1 });
+    else shown.push({ kind: "fold", of: "same", text: "", count: 1 });
   });
-  return shown;
+  return runsOf(shown).flatMap(shortened);
+}
+
+/** Stretches of lines of one kind. */
+function runsOf(lines) {
+  const runs = [];
+  for (const line of lines) {
+    if (runs.at(-1)?.[0].kind === line.kind) runs.at(-1).push(line);
+    else runs.push([line]);
+  }
+  return runs;
+}
+
+function shortened(run) {
+  if (run.length <= CHANGED_MAX) return run;
+  return [...run.slice(0, ENDS), { kind: "fold", of: run[0].kind, text: "", count: run.length - 2 * ENDS }, ...run.slice(-ENDS)];
 }
 
 /** Headers that were taken out, came in, or changed. */
 export function diffHeaders(before, after) {
+  // A header may be called "constructor".
+  const given = (headers, name) => (Object.hasOwn(headers, name) ? headers[name] : null);
   const names = [...new Set([...Object.keys(before), ...Object.keys(after)])].sort();
   return names
-    .filter((name) => before[name] !== after[name])
-    .map((name) => ({ name, before: before[name] ?? null, after: after[name] ?? null }));
+    .map((name) => ({ name, before: given(before, name), after: given(after, name) }))
+    .filter((pair) => pair.before !== pair.after);
 }

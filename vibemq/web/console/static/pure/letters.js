@@ -3,6 +3,7 @@
 // In memory a filter is a plain object with the API's own names; a part that is not given is not there. Ids are kept as
 // runs ("17,20-25"), as the command line writes them.
 import { count, counted, duration, durationArgument, instant } from "./format.js";
+import { visible } from "./symbols.js";
 
 const TEXTS = ["queue", "reason", "fingerprint", "error", "message_id"];
 const NUMBERS = ["older_than_ms", "newer_than_ms", "since", "until", "from_id", "to_id"];
@@ -75,17 +76,21 @@ export function bodyOfFilter(filter) {
   return ids ? { ...body, ids: idsOf(ids) } : body;
 }
 
-/** Back from the body that a job remembers. */
+/** Back from the body that a job remembers. What is told as null, because it is hidden from who asks, stays null: without
+ * it the filter would mean more letters. */
 export function filterOfBody(body) {
   /** @type {LetterFilter} */
   const filter = {};
-  for (const name of [...TEXTS, ...NUMBERS, "replayed"]) if (body?.[name] != null) filter[name] = body[name];
+  for (const name of [...TEXTS, ...NUMBERS, "replayed"]) if (body?.[name] !== undefined) filter[name] = body[name];
   // A page's address has numbers; an answer writes instants out.
   for (const name of ["since", "until"]) if (typeof filter[name] === "string") filter[name] = Date.parse(filter[name]);
   if (body?.header && Object.keys(body.header).length) filter.header = { ...body.header };
   if (body?.ids?.length) filter.ids = runsOf(body.ids);
   return filter;
 }
+
+/** Whether all parts of a job's filter are told, so that the same can be asked for again. */
+export const isTold = (body) => ![...Object.values(body ?? {}), ...Object.values(body?.header ?? {})].includes(null);
 
 /** Whether `vibemq-admin` has options for all parts. It has ages, and a job keeps the instants they were counted from. */
 export function hasOptions(filter) {
@@ -116,18 +121,18 @@ export function optionsOfFilter(filter) {
  * `sampleOf`: the text of a kind of error. `utc`: whether instants are in UTC, as those of the page. */
 export function partsOf(filter, sampleOf = (_) => "", utc = false) {
   const parts = [];
-  const add = (part, label, value) => parts.push({ part, label, value });
+  const add = (part, label, value) => parts.push({ part, label, value: value ?? "(hidden from you)" });
   if (filter.queue) add("queue", "queue", filter.queue);
   if (filter.reason) add("reason", "reason", reasonText(filter.reason));
   if (filter.fingerprint) add("fingerprint", "kind of error", sampleOf(filter.fingerprint) || filter.fingerprint);
-  if (filter.error) add("error", "error contains", filter.error);
+  if (filter.error || filter.error === null) add("error", "error contains", filter.error);
   if (filter.newer_than_ms !== undefined) add("newer_than_ms", "died in the last", duration(filter.newer_than_ms));
   if (filter.older_than_ms !== undefined) {
     add("older_than_ms", "dead for at least", duration(filter.older_than_ms));
   }
   if (filter.since !== undefined) add("since", "died since", instant(filter.since, { utc }));
   if (filter.until !== undefined) add("until", "died until", instant(filter.until, { utc }));
-  for (const [name, value] of Object.entries(filter.header ?? {})) add(`header:${name}`, `header ${name}`, value);
+  for (const [name, value] of Object.entries(filter.header ?? {})) add(`header:${name}`, `header ${visible(name)}`, value);
   if (filter.message_id) add("message_id", "message id", filter.message_id);
   if (filter.from_id !== undefined) add("from_id", "from id", String(filter.from_id));
   if (filter.to_id !== undefined) add("to_id", "up to id", String(filter.to_id));

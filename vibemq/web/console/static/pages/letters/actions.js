@@ -1,11 +1,12 @@
 // What is done to many letters at once, each after a look at what would happen: replay, purge and export, as jobs.
-import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "../../vendor/ui.js";
+import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
-import { newKey, post, remove, urlOf } from "../../parts/api.js";
+import { post, remove, urlOf } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
-import { Modal, ask, say } from "../../parts/dialog.js";
+import { Modal, ask, useSending } from "../../parts/dialog.js";
 import { DraftInput, Field, Segments } from "../../parts/filters.js";
 import { Ago, Count, Name, Outside, Trouble, Waiting } from "../../parts/text.js";
+import { FilterWords } from "../jobs/progress.js";
 import { Sample } from "./kinds.js";
 import { queryObject } from "./list.js";
 import { path } from "../../pure/commands.js";
@@ -47,6 +48,9 @@ export function Steady({ children }) {
   });
   return html`<div class="steady" ref=${box}>${children}</div>`;
 }
+
+/** What is done to them is asked in a dialog, below which the page may show others by then. */
+const Which = ({ filter }) => html`<p>Which letters: <${FilterWords} body=${bodyOfFilter(filter)} />.</p>`;
 
 const STATES = {
   ok: ["good", "ready"],
@@ -112,6 +116,9 @@ export function RateSlider({ rate, onChange, label = "Letters per second, at mos
   const isMoving = useRef(false);
   const latest = useRef(rate);
   latest.current = rate;
+  /** What is to be sent when the one before has been answered: two under way could be carried out in any order. */
+  const waiting = useRef(undefined);
+  const isSending = useRef(false);
   useEffect(() => {
     if (!isMoving.current) setShown(rate || null);
   }, [rate]);
@@ -121,7 +128,16 @@ export function RateSlider({ rate, onChange, label = "Letters per second, at mos
     isMoving.current = true;
     clearTimeout(timer.current);
     const send = async () => {
-      if ((await onChange(next)) === false) setShown(latest.current || null);
+      waiting.current = next;
+      if (isSending.current) return;
+      isSending.current = true;
+      while (waiting.current !== undefined) {
+        const wanted = waiting.current;
+        waiting.current = undefined;
+        const isTaken = (await onChange(wanted)) !== false;
+        if (!isTaken && waiting.current === undefined) setShown(latest.current || null);
+      }
+      isSending.current = false;
       isMoving.current = false;
     };
     if (atOnce) send();
@@ -168,8 +184,6 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
   const [stopAfter, setStopAfter] = useState(first.stop_after_dead_again ?? "");
   const [note, setNote] = useState(first.note ?? "");
   const [typed, setTyped] = useState("");
-  const [problem, setProblem] = useState(null);
-  const [isUnderWay, setUnderWay] = useState(false);
   const question = { filter: bodyOfFilter(filter), ...(to ? { to } : {}), ...(rate ? { rate } : {}) };
   const asked = usePreview(question);
   const preview = asked.data ?? (asked.problem ? null : asked.before);
@@ -183,27 +197,18 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
   const needsNumber = levelOf("replay", chosen) === 2;
   const wanted = { filter, to, rate, limit: few, canary: guard, maxReady: maxReady === "" ? null : Number(maxReady), stopAfter: stopAfter === "" ? null : Number(stopAfter), note, atMost: few === null && !isOpen ? all : undefined };
   const request = replayRequest(wanted);
-  // Asked for again, because no answer has come, it is the same job.
-  const key = useMemo(newKey, [JSON.stringify(request)]);
+  const { send, problem, isUnderWay } = useSending(request, async (key) => {
+    const job = await post("jobs", request, { key });
+    location.assign(link("job", { id: job.job }));
+  });
   const where = targetText(preview?.targets, to);
   const isReady = asked.data !== null && chosen > 0 && !isUnderWay && (!needsNumber || typed.trim() === String(chosen));
-  const start = async () => {
-    if (!isReady) return;
-    setUnderWay(true);
-    setProblem(null);
-    try {
-      const job = await post("jobs", request, { key });
-      location.assign(link("job", { id: job.job }));
-    } catch (found) {
-      setProblem(found);
-      setUnderWay(false);
-    }
-  };
   const footer = html`
-    <button type="button" class="button" onClick=${onClose}>Cancel</button>
+    <button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button>
     <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <bdi>${where}</bdi></button>`;
-  return html`<${Modal} title="Replay dead letters" broad=${true} onClose=${onClose} onSubmit=${start} footer=${footer}>
+  return html`<${Modal} title="Replay dead letters" broad=${true} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer} isUnderWay=${isUnderWay}>
     <p>Each letter leaves the dead letters and enters its queue again in one step. Consumers get it as a new message. A letter that dies again comes back here.</p>
+    <${Which} filter=${filter} />
     ${before && preview && html`<p>Job ${before.job} has replayed <b>${counted(before.done, "letter")}</b>, and <b>${count(all)}</b> ${all === 1 ? "is" : "are"} left of the ${count(before.done + all)} that it might have.</p>`}
     <${Steady}>${preview ? html`<${Preview} preview=${preview} withTargets=${true} chosen=${chosen} rate=${rate} />` : asked.problem ? html`<${Trouble} problem=${asked.problem} />` : html`<${Waiting} what="Looking what would happen" />`}</${Steady}>
     <div class="options-row">
@@ -241,36 +246,34 @@ function Whole({ label, value, set, placeholder = "", isZeroFine = false }) {
 
 /** Ask, start the job, and go to its page. */
 export async function purge(filter, onDone) {
-  let preview;
-  try {
-    preview = await post("dead-letters/preview", { filter: bodyOfFilter(filter) }, { key: null, changesNothing: true });
-  } catch (problem) {
-    say(problem.message);
-    return;
-  }
-  if (preview.count_max === 0) {
-    say("No letter fits any more.");
-    onDone?.();
-    return;
-  }
+  const asked = bodyOfFilter(filter);
+  let isNothing = false;
+  const look = async (signal) => {
+    const preview = await post("dead-letters/preview", { filter: asked }, { key: null, changesNothing: true, signal });
+    isNothing = preview.count_max === 0;
+    return isNothing ? { nothing: "No letter fits any more." } : purgeQuestion(filter, preview);
+  };
+  const job = await ask({ title: "Purge dead letters?", happens: html`<${Which} filter=${filter} />`, button: "Purge", isDanger: true, look });
+  if (job || isNothing) onDone?.();
+  if (job?.job) location.assign(link("job", { id: job.job }));
+}
+
+/** Of `ask`, when it is known how many fit. */
+function purgeQuestion(filter, preview) {
   const { count: least, count_max: most, exact } = preview;
   const guard = exact ? { at_most: least } : { limit: most };
   const body = { kind: "purge_dead", filter: bodyOfFilter(filter), ...guard };
   const number = exact ? count(least) : `${count(least)} to ${count(most)}`;
-  const job = await ask({
+  return {
     title: `Purge ${exact ? counted(least, "dead letter") : `${number} dead letters`}?`,
-    happens: html`<p>The letters are deleted with their bodies. Nobody can replay them then.</p><${Preview} preview=${preview} />`,
+    happens: html`<${Which} filter=${filter} /><p>The letters are deleted with their bodies. Nobody can replay them then.</p><${Preview} preview=${preview} />`,
     reversible: `This cannot be taken back. ${!exact ? `Every letter that fits is purged, and never more than ${count(most)}.` : "If more letters fit by then than are shown here, nothing is purged."}`,
     instead: html`<p><a class="button slim" href=${urlOf("dead-letters/export", queryObject(filter)).href} download>Export ${exact ? count(least) : "all that fit"} first</a></p>`,
     button: exact ? `Purge ${counted(least, "letter")}` : `Purge at most ${counted(most, "letter")}`,
     typed: levelOf("purge_dead", most) === 2 ? most : undefined,
-    isDanger: true,
     commands: { admin: hasOptions(filter) && [["dlq", "purge"], { options: { ...optionsOfFilter(filter), all: isEmpty(filter), "at-most": guard.at_most, limit: guard.limit, yes: true } }], request: { method: "POST", path: "jobs", body } },
-    act: () => post("jobs", body),
-  });
-  if (!job) return;
-  onDone?.();
-  if (job.job) location.assign(link("job", { id: job.job }));
+    act: (key) => post("jobs", body, { key }),
+  };
 }
 
 export async function purgeOne({ dead_id: id, queue }, onDone) {
@@ -294,7 +297,6 @@ export async function purgeOne({ dead_id: id, queue }, onDone) {
 export async function exportLetters(filter, number, more = {}) {
   const given = Object.fromEntries(Object.entries(more).filter(([, value]) => value));
   const body = { kind: "export_dead", filter: bodyOfFilter(filter), ...given };
-  const key = newKey();
   const words = number === null ? "all letters that fit" : counted(number, "letter");
   const job = await ask({
     title: `Export ${words}?`,
@@ -302,7 +304,7 @@ export async function exportLetters(filter, number, more = {}) {
     instead: html`<p>Or fetch them at once, which ends when the connection does: <a class="button slim" href=${urlOf("dead-letters/export", queryObject(filter)).href} download>Download ${number === null ? "now" : count(number)}</a></p>`,
     button: `Write a file of ${words}`,
     commands: { admin: hasOptions(filter) && [["dlq", "export"], { options: { ...optionsOfFilter(filter), ...given, detach: true } }], request: { method: "POST", path: "jobs", body } },
-    act: () => post("jobs", body, { key }),
+    act: (key) => post("jobs", body, { key }),
   });
   if (job?.job) location.assign(link("job", { id: job.job }));
 }

@@ -1,8 +1,8 @@
 // Edit and replay: the body and the headers of one letter, the difference, and then one step of the broker.
-import { html, useState } from "../../vendor/ui.js";
+import { html, useEffect, useMemo, useRef, useState } from "../../vendor/ui.js";
 import { get, post } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
-import { Modal } from "../../parts/dialog.js";
+import { Modal, useSending } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
 import { Name, Outside, Trouble } from "../../parts/text.js";
 import { bytesOf } from "../../parts/viewer.js";
@@ -25,8 +25,14 @@ export function EditDialog({ letter, onClose, onDone }) {
   const [to, setTo] = useState("");
   const [note, setNote] = useState("");
   const [isReview, setReview] = useState(false);
-  const [problem, setProblem] = useState(null);
-  const [isUnderWay, setUnderWay] = useState(false);
+  const heading = useRef(null);
+  const wasReview = useRef(false);
+  useEffect(() => {
+    // The button that was pressed is not there any more.
+    if (isReview) heading.current.focus();
+    else if (wasReview.current) document.querySelector("dialog[open] .inside :is(textarea, input)").focus();
+    wasReview.current = isReview;
+  }, [isReview]);
   const headers = Object.fromEntries(rows.filter(([name]) => name.trim() !== "").map(([name, value]) => [name.trim(), value]));
   const wrong = wrongOf({ body, rows, asText });
   const changed = { body: body !== before.body, headers: diffHeaders(before.headers, headers) };
@@ -39,31 +45,20 @@ export function EditDialog({ letter, onClose, onDone }) {
     ...(to ? { to } : {}),
     ...(note ? { note } : {}),
   };
-  const send = async () => {
-    if (!isReview) {
-      setReview(true);
-      return;
-    }
-    setUnderWay(true);
-    setProblem(null);
-    try {
-      const done = await post(path`dead-letters/${String(letter.dead_id)}/edit`, request);
-      const queue = done?.queue ?? (to || letter.queue);
-      onDone({ queue, isEdited: !isSame, sequence: await sequenceOf(queue, letter.dead_id) });
-    } catch (found) {
-      setProblem(found);
-      setUnderWay(false);
-    }
-  };
+  const { send, problem, isUnderWay } = useSending(request, async (key) => {
+    const done = await post(path`dead-letters/${String(letter.dead_id)}/edit`, request, { key });
+    const queue = done?.queue ?? (to || letter.queue);
+    onDone({ queue, isEdited: !isSame, sequence: await sequenceOf(queue, letter.dead_id) });
+  });
   const footer = isReview
-    ? html`<button type="button" class="button" onClick=${() => setReview(false)}>Back to editing</button><span class="push"></span>
-        <button type="button" class="button" onClick=${onClose}>Cancel</button>
-        <button type="submit" class="button main" disabled=${isUnderWay}>Replay 1 ${isSame ? "letter, unchanged," : "edited letter"} to <bdi>${to || letter.queue}</bdi></button>`
-    : html`<button type="button" class="button" onClick=${onClose}>Cancel</button>
-        <button type="submit" class="button main" disabled=${Boolean(wrong)}>${isSame ? "Review: nothing is changed yet" : "Review the changes"}</button>`;
-  return html`<${Modal} title=${`Edit and replay letter ${letter.dead_id}`} broad=${true} onClose=${onClose} onSubmit=${send} footer=${footer}>
+    ? html`<button key="back" type="button" class="button" disabled=${isUnderWay} onClick=${() => setReview(false)}>Back to editing</button><span class="push"></span>
+        <button key="cancel" type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button>
+        <button key="send" type="submit" class="button main" disabled=${isUnderWay}>Replay 1 ${isSame ? "letter, unchanged," : "edited letter"} to <bdi>${to || letter.queue}</bdi></button>`
+    : html`<button key="cancel" type="button" class="button" onClick=${onClose}>Cancel</button>
+        <button key="review" type="submit" class="button main" disabled=${Boolean(wrong)}>${isSame ? "Review: nothing is changed yet" : "Review the changes"}</button>`;
+  return html`<${Modal} title=${`Edit and replay letter ${letter.dead_id}`} broad=${true} onClose=${onClose} onSubmit=${isReview ? send : () => setReview(true)} footer=${footer} isUnderWay=${isUnderWay}>
     ${isReview
-      ? html`<${Review} before=${before} body=${body} changed=${changed} letter=${letter} to=${to} broken=${broken} />
+      ? html`<h3 ref=${heading} tabindex="-1">What will change</h3><${Review} before=${before} body=${body} changed=${changed} letter=${letter} to=${to} broken=${broken} />
           <${Commands} admin=${editLine(letter, request)} request=${{ method: "POST", path: path`dead-letters/${String(letter.dead_id)}/edit`, body: request }} />`
       : html`
         ${isLarge
@@ -129,8 +124,10 @@ function HeaderRows({ rows, set, wrong }) {
   </fieldset>`;
 }
 
+const FOLDED = { same: "as before", removed: "removed", added: "added" };
+
 function Review({ before, body, changed, letter, to, broken }) {
-  const lines = changed.body ? folded(diffLines(...laidOutPair(before.body, body))) : [];
+  const lines = useMemo(() => (before.body === body ? [] : folded(diffLines(...laidOutPair(before.body, body)))), [before.body, body]);
   const isSame = !changed.body && changed.headers.length === 0;
   return html`
     ${broken && html`<p class="well bad" role="alert"><span>The body is no valid JSON any more, as it was before. A consumer that reads JSON will fail again.</span> <span class="small"><${Outside} text=${broken} /></span></p>`}
@@ -139,7 +136,7 @@ function Review({ before, body, changed, letter, to, broken }) {
     <h3>Body</h3>
     ${changed.body
       ? html`<div class="line-diff" role="region" aria-label="Changes of the body" tabindex="0">${lines.map((line) =>
-          line.kind === "fold" ? html`<div class="fold"><span></span><span>… ${counted(line.count, "line")} as before</span></div>` : html`<div class=${line.kind}><span aria-hidden="true">${{ added: "+", removed: "−", same: "" }[line.kind]}</span><span>${line.kind !== "same" && html`<span class="hidden-text">${line.kind}: </span>`}<${Outside} text=${line.text || " "} lines=${true} /></span></div>`,
+          line.kind === "fold" ? html`<div class="fold"><span></span><span>… ${counted(line.count, "line")} ${FOLDED[line.of]}</span></div>` : html`<div class=${line.kind}><span aria-hidden="true">${{ added: "+", removed: "−", same: "" }[line.kind]}</span><span>${line.kind !== "same" && html`<span class="hidden-text">${line.kind}: </span>`}<${Outside} text=${line.text || " "} lines=${true} /></span></div>`,
         )}</div>`
       : html`<p class="muted">It stays as it is.</p>`}
     <h3>Headers</h3>

@@ -305,7 +305,7 @@ export function NothingFits({ filter, change }) {
     <div class="buttons">
       ${(others ?? []).map((part) => {
         const { label, value } = parts.find((one) => one.part === part);
-        return html`<button type="button" class="button slim" onClick=${() => change(without(filter, part))}>Without ${label} <bdi>${value}</bdi></button>`;
+        return html`<button type="button" class="button slim" onClick=${() => change(without(filter, part))}>Without ${label} <${Outside} text=${value} /></button>`;
       })}
       <button type="button" class="button slim" onClick=${() => change({})}>Clear all filters</button>
     </div>

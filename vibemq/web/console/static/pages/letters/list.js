@@ -4,11 +4,12 @@ import { link, params } from "../../parts/address.js";
 import { useSteady } from "../../parts/data.js";
 import { urlOf } from "../../parts/api.js";
 import { Table } from "../../parts/table.js";
-import { Ago, Count, Name, Outside } from "../../parts/text.js";
+import { Ago, Count, Name, Outside, useLive } from "../../parts/text.js";
 import { isHidden } from "../../pure/body.js";
 import { count, counted } from "../../pure/format.js";
 import { isSmallExport } from "../../pure/jobs.js";
 import { queryOfFilter, reasonText, searchOfFilter } from "../../pure/letters.js";
+import { visible } from "../../pure/symbols.js";
 
 const asQuery = (pairs) => {
   const made = {};
@@ -34,14 +35,14 @@ export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, op
     { key: "id", label: "Letter", isHead: true, isTight: true, cell: (row) => html`<a data-open href=${letterLink(row.dead_id, row.queue, filter)}>${row.dead_id}</a>` },
     { key: "died", label: "Dead for", className: "letter-age", cell: (row) => html`<${Ago} at=${row.dead_at} suffix="" />` },
     (!filter.queue || !filter.reason) && { key: "queue", label: filter.queue ? "Reason" : filter.reason ? "Queue" : "Queue, reason", className: "letter-origin", cell: (row) => html`${!filter.queue && html`<div><${Name} name=${row.queue} /></div>`}${!filter.reason && html`<div class=${filter.queue ? "" : "small muted"}>${reasonText(row.reason)}</div>`}` },
-    { key: "error", label: "Error", className: "wrap letter-error", cell: (row) => (row.error ? html`<span title=${row.error}><${Outside} text=${row.error} /></span>` : html`<span class="muted">${isHidden(row) ? "hidden" : "none"}</span>`) },
+    { key: "error", label: "Error", className: "wrap letter-error", cell: (row) => (row.error ? html`<span title=${visible(row.error)}><${Outside} text=${row.error} /></span>` : html`<span class="muted">${isHidden(row) ? "hidden" : "none"}</span>`) },
     { key: "attempts", label: "Tries", isNum: true, title: "Attempts: how often consumers got it", cell: (row) => html`<${Count} value=${row.attempts} />` },
     { key: "replays", label: "Replays", isNum: true, title: "How often it was replayed before", cell: (row) => html`<${Count} value=${row.replay_count ?? 0} />` },
     { key: "message", label: "Message id", isTight: true, cell: (row) => html`<${Outside} text=${row.id} mono=${true} />` },
   ];
   return html`<${Table}
     caption="Dead letters" isQuiet=${true} columns=${columns} rows=${letters} keyOf=${(row) => row.dead_id} name="letters" hiddenAtFirst="message,replays"
-    ticked=${ticked} onTick=${onTick} next=${found.data?.next ?? null} rowClass=${() => (found.isOld ? "gone" : "")} empty=${empty}
+    ticked=${ticked} onTick=${onTick} isOld=${found.isOld} next=${found.data?.next ?? null} rowClass=${() => (found.isOld ? "gone" : "")} empty=${empty}
     bar=${html`<${Actions} ticked=${ticked} onTick=${onTick} meant=${meant} sum=${sum} may=${may} open=${open} isEmpty=${letters.length === 0} />${hasMoved && html`<button type="button" class="button quiet slim" onClick=${() => setAgain(again + 1)}>Sort again</button>`}`}
   />`;
 }
@@ -52,8 +53,9 @@ function Actions({ ticked, onTick, meant, sum, may, open, isEmpty }) {
   const status = ticked.size
     ? html`<b>${counted(ticked.size, "letter")} ticked</b> <button type="button" class="button quiet slim" onClick=${() => onTick(new Set())}>Untick</button>`
     : sum && html`<span>${sum.exact === false ? "At least " : ""}<b>${counted(sum.count, "letter")}</b> ${sum.count === 1 ? "fits" : "fit"}</span>`;
-  if (isEmpty && !ticked.size) return html`<span role="status">${sum ? status : null}</span>`;
-  return html`<span role="status" class="letter-status">${status}</span>
+  const isHeard = useLive(JSON.stringify([meant, ticked.size, sum === null, isEmpty]));
+  if (isEmpty && !ticked.size) return html`<span role="status" aria-live=${isHeard}>${sum ? status : null}</span>`;
+  return html`<span role="status" aria-live=${isHeard} class="letter-status">${status}</span>
     <span class="buttons">
       ${may.replay && html`<button type="button" class="button main slim" onClick=${() => open("replay")}>Replay ${what}…</button>`}
       ${!may.exportJob || ticked.size || (sum?.exact && isSmallExport(sum.count))

@@ -149,7 +149,9 @@ function Form({ data, form, setForm, onChange }) {
           return { changed: true };
         } catch (problem) {
           if (problem.status !== 412) throw problem;
-          return { race: await current(data.queue) };
+          const race = await current(data.queue);
+          // Where the answer to a first press was lost, that one may have changed them.
+          return changes.every(([option, value]) => race.options[option.name] === value) ? { changed: true } : { race };
         }
       },
     });
@@ -163,7 +165,7 @@ function Form({ data, form, setForm, onChange }) {
   const set = (name, value) => setForm({ ...form, texts: { ...texts, [name]: value } });
   return html`
     ${form.race && html`<${Race} form=${form} changes=${changes} setForm=${setForm} />`}
-    <form class="card form" onSubmit=${(event) => { event.preventDefault(); if (changes.length && !isWrong) save(); }}>
+    <form class="card form" data-keep onSubmit=${(event) => { event.preventDefault(); if (changes.length && !isWrong) save(); }}>
       <h2>Change options</h2>
       ${GROUPS.map((group) => html`<fieldset class="form"><legend><h3>${group}</h3></legend><div class="two">${OPTIONS.filter((option) => option.group === group).map((option) => html`<${OptionField} key=${option.name} option=${option} isFixed=${Boolean(option.forLife)} value=${texts[option.name] ?? fieldValue(option, base[option.name])} wrong=${read.find(([one]) => one === option)?.[2]} hint=${option.forLife ? html`<strong>Cannot be changed.</strong> ${option.forLife}` : option.change} onChange=${(value) => set(option.name, value)} />`)}</div></fieldset>`)}
       <section><h3>What would change</h3>${changes.length ? html`<${Diff} base=${base} changes=${changes} />` : html`<p class="muted">Nothing yet.</p>`}</section>

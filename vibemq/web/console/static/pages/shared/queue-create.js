@@ -3,7 +3,7 @@ import { html, useState } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
 import { put } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
-import { Modal } from "../../parts/dialog.js";
+import { Modal, useSending } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
 import { Trouble } from "../../parts/text.js";
 import { path } from "../../pure/commands.js";
@@ -16,27 +16,20 @@ const FIRST = ["mode", "durability", "max_attempts", "ack_timeout_ms"];
 export function CreateQueue({ onClose }) {
   const [name, setName] = useState("");
   const [texts, setTexts] = useState({});
-  const [problem, setProblem] = useState(null);
   const read = OPTIONS.filter((option) => option.name in texts).map((option) => [option, ...readValue(option, texts[option.name])]);
   // What was chosen, also where it is the default: that may be another one by then.
   const options = Object.fromEntries(read.filter(([, , wrong]) => !wrong).map(([option, value]) => [option.name, value]));
   const wrongName = nameProblem(name);
   const isWrong = wrongName !== "" || read.some(([, , wrong]) => wrong);
   const request = { method: "PUT", path: path`queues/${name || "NAME"}`, body: options };
-  const create = async () => {
-    if (!name || isWrong) return;
-    setProblem(null);
-    try {
-      await put(path`queues/${name}`, options);
-      location.assign(link("queue", { queue: name }));
-    } catch (found) {
-      setProblem(found);
-    }
-  };
+  const { send, problem, isUnderWay } = useSending(request, async () => {
+    await put(path`queues/${name}`, options);
+    location.assign(link("queue", { queue: name }));
+  });
   const field = (option) => html`<${OptionField} key=${option.name} option=${option} value=${texts[option.name] ?? fieldValue(option, usual(option))} wrong=${read.find(([one]) => one === option)?.[2]}
     onChange=${(value) => setTexts({ ...texts, [option.name]: value })} />`;
-  const footer = html`<button type="button" class="button" onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!name || isWrong}>Create queue</button>`;
-  return html`<${Modal} title="Create a queue" onClose=${onClose} onSubmit=${create} footer=${footer}>
+  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!name || isWrong || isUnderWay}>Create queue</button>`;
+  return html`<${Modal} title="Create a queue" onClose=${onClose} onSubmit=${() => name && !isWrong && send()} footer=${footer} isUnderWay=${isUnderWay}>
     <div class="form">
       <${Field} label="Name" hint=${NAME_RULE} wrong=${wrongName}>${(id, about) => html`<input id=${id} aria-describedby=${about} aria-invalid=${wrongName ? "true" : undefined} value=${name} autofocus autocomplete="off" spellcheck=${false} onInput=${(event) => setName(event.target.value.trim())} />`}</${Field}>
       ${OPTIONS.filter((option) => FIRST.includes(option.name)).map(field)}

@@ -1,12 +1,12 @@
 // Publish a message, and hear what became of it.
-import { html, useMemo, useState } from "../../vendor/ui.js";
+import { html, useState } from "../../vendor/ui.js";
 import { assigned, path } from "../../pure/commands.js";
 import { count, parseDuration } from "../../pure/format.js";
 import { jsonProblem, laidOut, tokens } from "../../pure/body.js";
 import { link } from "../../parts/address.js";
-import { newKey, post } from "../../parts/api.js";
+import { post } from "../../parts/api.js";
 import { Commands } from "../../parts/command.js";
-import { Modal } from "../../parts/dialog.js";
+import { Modal, useSending } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
 import { Name, Trouble } from "../../parts/text.js";
 
@@ -23,8 +23,7 @@ export function Publish({ queue, onClose, like }) {
   const [headers, setHeaders] = useState(Object.entries(like?.headers ?? {}).filter(([name]) => !name.startsWith("vibemq-") && name !== "priority").map(([name, value]) => ({ name, value })));
   const [extras, setExtras] = useState({ priority: priorityOf(like), ttl: "", delay: "", dedup_id: "", id: "" });
   const priorities = !like || like.priority < NAMES.length ? PRIORITIES : [...PRIORITIES, [priorityOf(like), priorityOf(like)]];
-  const [problem, setProblem] = useState(null);
-  const [sent, setSent] = useState(null);
+  const [sent, setSent] = useState([]);
   const isJson = tokens(body) !== null;
   const looksLikeJson = /^\s*[[{]/.test(body);
   const set = (name) => (event) => setExtras({ ...extras, [name]: event.target.value });
@@ -32,21 +31,14 @@ export function Publish({ queue, onClose, like }) {
   const message = messageOf({ body, headers, ...extras, ttl, delay });
   // As a line: one may be as large as a message, and a body of JSON may not.
   const request = { method: "POST", path: path`queues/${queue}/messages`, headers: { "content-type": "application/x-ndjson" }, data: JSON.stringify(message) };
-  // A message that is sent again has the key of before, and another one has its own: also what was refused and is corrected.
-  const key = useMemo(newKey, [request.data, sent]);
+  // A message that is sent again has the key of before, and another one has its own, also where it is the same once more.
+  const { send, problem, isUnderWay } = useSending([request.data, sent.length], async (key) => {
+    const answer = await post(request.path, undefined, { raw: request.data, headers: request.headers, key });
+    setSent([...sent, answer]);
+  });
   const header = assigned(headers.filter(({ name }) => name).map(({ name, value }) => [name, value]));
-  const send = async () => {
-    if (ttl === null || delay === null) return;
-    setProblem(null);
-    try {
-      const answer = await post(request.path, undefined, { raw: request.data, headers: request.headers, key });
-      setSent(answer);
-    } catch (found) {
-      setProblem(found);
-    }
-  };
-  const footer = html`<button type="button" class="button" onClick=${onClose}>Close</button><button type="submit" class="button main">Publish ${sent ? "another" : "message"}</button>`;
-  return html`<${Modal} broad=${true} title=${html`Publish to <${Name} name=${queue} />`} onClose=${onClose} onSubmit=${send} footer=${footer}>
+  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Close</button><button type="submit" class="button main" disabled=${isUnderWay}>Publish ${sent.length ? "another" : "message"}</button>`;
+  return html`<${Modal} broad=${true} title=${html`Publish to <${Name} name=${queue} />`} onClose=${onClose} onSubmit=${() => ttl !== null && delay !== null && send()} footer=${footer} isUnderWay=${isUnderWay}>
     <${Field} label="Body" hint=${isJson ? "It is valid JSON." : looksLikeJson ? `It begins like JSON and is none: ${jsonProblem(body)} It can be published as it is.` : "Text, as it is."}>${(id, about) => html`<textarea id=${id} aria-describedby=${about} value=${body} autofocus spellcheck=${false} onInput=${(event) => setBody(event.target.value)}></textarea>`}</${Field}>
     ${isJson && html`<div><button type="button" class="button slim" onClick=${() => setBody(laidOut(body))}>Lay out</button></div>`}
     <fieldset class="form"><legend>Headers</legend>
@@ -63,7 +55,7 @@ export function Publish({ queue, onClose, like }) {
       <${Field} label="Id for deduplication" hint="A second message with it is not stored again.">${(id, about) => html`<input id=${id} aria-describedby=${about} value=${extras.dedup_id} placeholder="one of its own" onInput=${set("dedup_id")} />`}</${Field}>
     </div></div></details>
     ${problem && html`<${Trouble} problem=${problem} />`}
-    ${sent && html`<${Sent} queue=${queue} answer=${sent} />`}
+    ${sent.length > 0 && html`<${Sent} queue=${queue} answer=${sent.at(-1)} />`}
     <${Commands} admin=${header && [["pub"], { program: "vibemq", options: { priority: extras.priority, header, ttl: extras.ttl, delay: extras.delay, "dedup-id": extras.dedup_id }, names: [queue, body] }]} request=${request} />
   </${Modal}>`;
 }
