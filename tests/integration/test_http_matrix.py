@@ -3,12 +3,16 @@ one. An endpoint that is added is tested by being there."""
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
-from tests.integration.access import SINGLE
+from tests.integration.access import SINGLE, connected
+from tests.integration.cursor_peer import Peer, Refusal
 from tests.integration.http_api import ApiClient, everybody, serving
 from vibemq.auth.matrix import INSPECT
 from vibemq.model.access import Action, NeededPermission, ResourceKind, When
@@ -182,3 +186,61 @@ async def test_foreign_and_missing_queues_cannot_be_told_apart(api: ApiClient) -
                 answers.append((response.status_code, faceless(response.text), headers))
             assert answers[0] == answers[1], (endpoint.method, endpoint.path, user)
             assert answers[0][0] == 403, (endpoint.method, endpoint.path, user)
+
+
+# -- what depends on a condition --------------------------------------------------------------------------------------
+
+OWN_MISSING = "a.x"
+GROUPS = "a.g"
+"""A fan-out queue with acks."""
+
+
+def conditional(when: When) -> list[Endpoint]:
+    return [each for each in GUARDED if any(need.when is when for need in CONTRACT.permissions(each))]
+
+
+async def test_no_endpoint_makes_a_queue_without_create(api: ApiClient) -> None:
+    making = conditional(When.MISSING)
+    assert making
+    for endpoint in filter(names_a_queue, GUARDED):
+        makes = any(need.action is Action.CREATE for need in CONTRACT.permissions(endpoint))
+        for user in ("root", "owner", "none", "publish", "subscribe"):
+            path, more = request_of(endpoint, OWN_MISSING)
+            response = await api.ask(endpoint.method, path, user, **more)
+            made = (await api.get(f"/queues/{OWN_MISSING}", "root")).is_success
+            if made:
+                await api.done("DELETE", f"/queues/{OWN_MISSING}", "root")
+            told = (endpoint.method, path, user, response.status_code, response.text)
+            assert not made or (makes and user in ("root", "owner")), told
+            if endpoint in making:
+                assert made == response.is_success == (user in ("root", "owner")), told
+                assert made or response.status_code == (404 if may(user, endpoint, OWN) else 403), told
+
+
+async def test_a_group_of_somebody_else_needs_manage(api: ApiClient) -> None:
+    """Of an ordinary user, and of a superuser, whose groups belong to nobody."""
+    managing = conditional(When.NOT_OWNER)
+    assert managing
+
+    def begin(theirs: Peer, root: Peer) -> None:
+        with suppress(Refusal):
+            root.ask("group.delete", GROUPS, group=VALUES["group"])
+        theirs.ask("group.join", GROUPS, group=VALUES["group"])
+
+    with ExitStack() as stack:
+        root, subscriber = [
+            await to_thread.run_sync(stack.enter_context, connected(api.broker.port, name))
+            for name in ("root", "subscribe")
+        ]
+        options = {"mode": "fan-out-with-ack"}
+        await to_thread.run_sync(partial(root.admin, "queue.create", queue=GROUPS, options=options))
+        for endpoint in managing:
+            path, more = request_of(endpoint, GROUPS)
+            for owner, theirs in (("root", root), ("subscribe", subscriber)):
+                for user in ("root", "owner", "none", "subscribe", "manage"):
+                    await to_thread.run_sync(begin, theirs, root)
+                    response = await api.ask(endpoint.method, path, user, **more)
+                    allowed = user in ("root", "owner") or user == owner
+                    told = (endpoint.method, path, owner, user, response.status_code, response.text)
+                    assert (response.status_code != 403) == allowed, told
+                    assert response.status_code != 404, told

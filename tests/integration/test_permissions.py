@@ -1,6 +1,8 @@
-"""Who may do what, seen from outside: every operation, every command, both protocols, every kind of user.
+"""Who may do what, seen from outside: every operation, every command and every kind of job, by every kind of user.
 
 What is expected stands here once more, by hand: the table of the product is compared with outcomes, not with itself.
+What depends on a condition, whose a group is or whether a queue is there, is in `test_conditional_rights.py`, and what
+other protocols can say in `test_protocol_rights.py`.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,30 +17,39 @@ from tests.integration.access import EVERYBODY, SINGLE, connected
 from tests.integration.conditions import running
 from tests.integration.cursor_peer import Peer, Refusal, rows_of
 from tests.interop.omq import ERROR, MESSAGE, SUBSCRIBED, UNSUBSCRIBED, OmqBroker, OmqWire
-from vibemq.auth.matrix import OPERATIONS
+from vibemq.auth.matrix import JOB_KINDS, OPERATIONS
 from vibemq.model import commands as c
+from vibemq.model.jobs.job import JobKind
 from vibemq.model.rows import pack_row
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 
 Q = "a.q"
+PRESENT = (Q, "a.gone", "a.to")
+"""Queues that operations and commands name; what is not there would be answered before a check that is forgotten."""
+MISSING = ".missing"
 TOKENS: dict[str, tuple[str, str | None]] = {
     **{f"owner's {action}": ("owner", action) for action in (*SINGLE, "transact")},
     "root's publish": ("root", "publish"),
     "root's whole": ("root", None),
     "publish's more": ("publish", "*"),
+    # Whoever stages in transactions, and may not make queues.
+    "owner's publish and transact": ("owner", "publish transact"),
 }
 """Tokens by name: whose, and narrowed to what; a token gives nothing that its user does not have."""
-NARROWED = [name for name, (user, action) in TOKENS.items() if user == "owner"]
+NARROWED = [name for name, (user, action) in TOKENS.items() if user == "owner" and action in (*SINGLE, "transact")]
 KINDS = ("anonymous", "root", "owner", "none", "transact", *SINGLE, *TOKENS)
 LIMITED = tuple(kind for kind in KINDS if kind not in ("anonymous", "root", "root's whole"))
 """Who may do nothing to queues `b.*`."""
 
 
-def narrowing(action: str) -> list[dict[str, Any]]:
-    if action == "transact":
-        return [{"transactions": "a-*", "actions": ["transact"]}]
-    return [{"queues": "*" if action == "*" else "a.*", "actions": [action]}]
+def narrowing(actions: str) -> list[dict[str, Any]]:
+    return [
+        {"transactions": "a-*", "actions": [action]}
+        if action == "transact"
+        else {"queues": "*" if action == "*" else "a.*", "actions": [action]}
+        for action in actions.split()
+    ]
 
 
 class Broker(OmqBroker):
@@ -78,10 +89,19 @@ def trusting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture
 def broker(request: pytest.FixtureRequest, kind: str) -> Broker:
     found: Broker = request.getfixturevalue("trusting" if kind == "anonymous" else "asking")
-    with connected(found.port, "anonymous" if kind == "anonymous" else "root") as root:
-        for queue in (Q, elsewhere(Q)):
-            root.admin("queue.create", queue=queue)
+    with found.connect(chief_of(kind)) as root:
+        for queue in (queue["name"] for queue in root.admin("queue.list")):
+            if queue.endswith(MISSING):
+                root.admin("queue.delete", queue=queue)
+        for queue in PRESENT:
+            for place in (queue, elsewhere(queue)):
+                root.admin("queue.create", queue=place)
     return found
+
+
+def chief_of(kind: str) -> str:
+    """Who may do everything on the broker that this kind of user is on."""
+    return "anonymous" if kind == "anonymous" else "root"
 
 
 def user_of(kind: str) -> str:
@@ -94,7 +114,7 @@ def held(kind: str) -> frozenset[str]:
         name, action = TOKENS[kind]
         if action is None:
             return held(name)
-        return frozenset((name if action == "*" else action,))
+        return frozenset((name,) if action == "*" else action.split())
     if kind in ("anonymous", "root"):
         return frozenset((*SINGLE, "transact", "admin", "self"))
     if kind == "owner":
@@ -111,7 +131,7 @@ def elsewhere(name: str) -> str:
 
 
 def missing(name: str) -> str:
-    return f"{name}.missing"
+    return name + MISSING
 
 
 PLACES: dict[str, Callable[[str], str]] = {
@@ -236,13 +256,19 @@ def test_every_operation_is_expected_to_need_something() -> None:
     assert set(EXPECTED) == set(OPERATIONS)
 
 
-def refusal_of(ask: Callable[[], Any]) -> str:
-    """The sentence when it is the permission that is missing; "" for any other answer, good or bad."""
+def answer_of(ask: Callable[[], Any]) -> str:
+    """The code and the sentence of a refusal; "" for what is done."""
     try:
         ask()
     except Refusal as error:
-        return str(error) if "NOT_AUTHORIZED" in str(error) else ""
+        return str(error)
     return ""
+
+
+def refusal_of(ask: Callable[[], Any]) -> str:
+    """The sentence when it is the permission that is missing; "" for any other answer, good or bad."""
+    answer = answer_of(ask)
+    return answer if "NOT_AUTHORIZED" in answer else ""
 
 
 def refused(ask: Callable[[], Any]) -> bool:
@@ -267,11 +293,50 @@ def send(peer: Peer, name: str, operation: Operation, kind: str, place: Callable
 @pytest.mark.parametrize("place", ["own", "own missing"])
 def test_every_operation(broker: Broker, kind: str, place: str) -> None:
     with broker.connect(kind) as peer:
-        allowed = {
-            name: not refused(lambda name=name, it=it: send(peer, name, it, kind, PLACES[place]))  # type: ignore[misc]
-            for name, it in EXPECTED.items()
-        }
-    assert allowed == {name: operation.needs <= held(kind) for name, operation in EXPECTED.items()}
+        answers = {name: answer_of(partial(send, peer, name, it, kind, PLACES[place])) for name, it in EXPECTED.items()}
+    assert allowed(answers) == {name for name, operation in EXPECTED.items() if operation.needs <= held(kind)}
+    assert place != "own" or not unknown_queues(answers)
+
+
+def allowed(answers: dict[Any, str]) -> set[Any]:
+    """What is not refused for want of a permission."""
+    return {asked for asked, answer in answers.items() if "NOT_AUTHORIZED" not in answer}
+
+
+def unknown_queues(answers: dict[Any, str]) -> set[Any]:
+    """Where they are there, to be told otherwise would hide whether the permission was looked at."""
+    return {asked for asked, answer in answers.items() if "QUEUE_NOT_FOUND" in answer}
+
+
+JOBS: dict[JobKind, frozenset[str]] = {
+    JobKind.REPLAY: frozenset(("purge", "publish")),
+    JobKind.PURGE_DEAD: frozenset(("purge",)),
+    JobKind.EXPORT_DEAD: frozenset(("inspect",)),
+}
+
+
+def test_every_kind_of_job_is_expected_to_need_something() -> None:
+    assert set(JOBS) == set(JobKind) == set(JOB_KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_of_every_kind(broker: Broker, kind: str) -> None:
+    """Of an own queue; of somebody else's, that is there or not; of all of them."""
+    with broker.connect(kind) as peer:
+        for job, needs in JOBS.items():
+
+            def answer(job: JobKind = job, **given: Any) -> str:
+                return answer_of(partial(peer.admin, "job.start", kind=job, **given))
+
+            own = answer(filter={"queue": Q})
+            assert ("NOT_AUTHORIZED" not in own) == (needs <= held(kind)), (job, own)
+            assert "SERVER_ERROR" not in own, job
+            there, gone = (answer(filter={"queue": PLACES[place](Q)}) for place in ("foreign", "foreign missing"))
+            assert ("NOT_AUTHORIZED" in there) == (kind in LIMITED), (job, there)
+            assert kind not in LIMITED or gone.replace(MISSING, "") == there, job
+            assert ("NOT_AUTHORIZED" in answer()) == (kind in LIMITED), job
+            if "publish" in needs:
+                assert ("NOT_AUTHORIZED" in answer(filter={"queue": Q}, to=elsewhere(Q))) == (kind in LIMITED), job
 
 
 def concerns_a_place(operation: Operation) -> bool:
@@ -288,7 +353,7 @@ def test_no_operation_reaches_what_belongs_to_others_or_tells_whether_it_is_ther
                     for place in ("foreign", "foreign missing")
                 )
                 assert bool(there) == bool(gone) == (kind in LIMITED), name
-                assert gone.replace(".missing", "") == there, name
+                assert gone.replace(MISSING, "") == there, name
 
 
 @pytest.mark.parametrize("kind", LIMITED)
@@ -414,13 +479,13 @@ answer to the next command."""
 
 
 def outcomes_of(broker: Broker, kind: str, place: str) -> dict[type, str]:
-    """The refusal of every command that a frame says."""
+    """The answer to every command that a frame says: see `answer_of`."""
     outcomes = {}
     with broker.connect(kind) as shared:
         for command, (_, provoke) in COMMANDS.items():
             if provoke is not None:
                 with broker.connect(kind) if command in ALONE else nullcontext(shared) as peer:
-                    outcomes[command] = refusal_of(partial(provoke, peer, kind, PLACES[place]))
+                    outcomes[command] = answer_of(partial(provoke, peer, kind, PLACES[place]))
     return outcomes
 
 
@@ -428,18 +493,23 @@ def outcomes_of(broker: Broker, kind: str, place: str) -> dict[type, str]:
 @pytest.mark.parametrize("place", ["own", "own missing"])
 @pytest.mark.long_where(place="own missing", kind=NARROWED)
 def test_every_command(broker: Broker, kind: str, place: str) -> None:
-    allowed = {command: not refusal for command, refusal in outcomes_of(broker, kind, place).items()}
-    assert allowed == {command: frozenset(COMMANDS[command][0].split()) <= held(kind) for command in allowed}
+    answers = outcomes_of(broker, kind, place)
+    assert allowed(answers) == {command for command in answers if needs_of(command) <= held(kind)}
+    assert place != "own" or not unknown_queues(answers)
+
+
+def needs_of(command: type) -> frozenset[str]:
+    return frozenset(COMMANDS[command][0].split())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.long_where(kind=NARROWED)
 def test_no_command_reaches_what_belongs_to_others_or_tells_whether_it_is_there(broker: Broker, kind: str) -> None:
     there, gone = (outcomes_of(broker, kind, place) for place in ("foreign", "foreign missing"))
-    assert {command: refusal.replace(".missing", "") for command, refusal in gone.items()} == there
-    free = kind not in LIMITED
-    assert {command for command, refusal in there.items() if refusal} == {
-        command for command in there if COMMANDS[command][0] and not free
+    forbidden = {command for command in there if needs_of(command)} if kind in LIMITED else set()
+    assert there.keys() - allowed(there) == gone.keys() - allowed(gone) == forbidden
+    assert {command: gone[command].replace(MISSING, "") for command in forbidden} == {
+        command: there[command] for command in forbidden
     }
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 import vibemq
 from tests.integration.access import PASSWORD, cheap_hash
-from tests.integration.eventmesh_http import IDENTITY
+from tests.integration.eventmesh_http import IDENTITY, LOOPBACK
 from tests.integration.test_omq_broker import Door
 from tests.integration.test_omq_broker import Peer as OmqPeer
 from tests.interop.blazingmq.broker import ModelClient
@@ -42,19 +42,26 @@ ENDS = (VibeMQError, OSError, AssertionError, StopIteration, httpx.HTTPError)
 BYTES = {"content-type": "application/octet-stream"}
 
 
-class Doors:
-    """A broker in a thread of its own, with a listener of each protocol; its user `ann` may do everything."""
+SETTINGS: dict[str, dict[str, Any]] = {
+    "eventmesh": {"answer_late_requests": True},
+    "eventmesh-http": {"push_allowed_networks": LOOPBACK},
+}
 
-    def __init__(self, folder: Path) -> None:
+
+class Doors:
+    """A broker in a thread of its own, with a listener of each protocol."""
+
+    def __init__(self, folder: Path, auth: Auth, domains: Sequence[str]) -> None:
+        """`domains`: those of BlazingMQ."""
         protocols = ("native", "omq", "blazingmq", "eventmesh", "eventmesh-http")
         self._settings = Settings(
             data_dir=folder,
             storage=StorageChoice(provider="memory"),
             queue_defaults={"durability": "transient"},
-            listeners=tuple(Listener(protocol=name, port=0) for name in protocols),
-            protocols={"blazingmq": {"domains": {DOMAIN: {}}}},
+            listeners=tuple(Listener(protocol=name, port=0, settings=SETTINGS.get(name, {})) for name in protocols),
+            protocols={"blazingmq": {"domains": {domain: {"durability": "transient"} for domain in domains}}},
             http=Http(port=0),
-            auth=Auth(superuser="root", superuser_password=SecretStr(PASSWORD)),
+            auth=auth,
         )
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
@@ -90,7 +97,8 @@ class Doors:
 
 @pytest.fixture(scope="module")
 def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
-    with Doors(tmp_path_factory.mktemp("doors")) as doors:
+    auth = Auth(superuser="root", superuser_password=SecretStr(PASSWORD))
+    with Doors(tmp_path_factory.mktemp("doors"), auth, (DOMAIN,)) as doors:
         with doors.native("root") as root:
             root.create_queue(QUEUE)
             root.admin("user.add", user="ann", password_hash=cheap_hash())

@@ -1,15 +1,17 @@
 """The one table of permissions: what every command and every operation needs.
 
 A command is a word of the engine (`vibemq.model.commands`); an operation is a request by name, as the native protocol's
-Admin and CursorRequest frames, the command line and other doors carry it. Both tables are total: a command without a
-row fails when this module is imported, an operation without a row fails when it is registered (`permissions_of`).
+Admin and CursorRequest frames, the command line and other doors carry it. Both tables are total, and so is that of the
+kinds of jobs: a command or a kind without a row fails when this module is imported, an operation without a row fails
+when it is registered (`permissions_of`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 from vibemq.model import commands as c
 from vibemq.model.access import Action, NeededPermission, ResourceKind, When
+from vibemq.model.jobs.job import JobKind
 
 Row = tuple[NeededPermission, ...]
 """All of them are needed."""
@@ -180,10 +182,10 @@ OPERATIONS: Mapping[str, Row] = {
 }
 
 
-JOB_KINDS: Mapping[str, Row] = {
-    "replay": OPERATIONS["dlq.replay"],
-    "purge_dead": OPERATIONS["dlq.purge"],
-    "export_dead": OPERATIONS["dlq.show"],
+JOB_KINDS: Mapping[JobKind, Row] = {
+    JobKind.REPLAY: OPERATIONS["dlq.replay"],
+    JobKind.PURGE_DEAD: OPERATIONS["dlq.purge"],
+    JobKind.EXPORT_DEAD: OPERATIONS["dlq.show"],
 }
 """What each kind of job needs: when it is started, at each of its steps (of its maker), and when it is changed."""
 
@@ -228,14 +230,15 @@ def resource_name(permission: NeededPermission, value_of: Callable[[str], Any]) 
             return ""
 
 
-def check_total(rows: Mapping[type, Row], words: tuple[type, ...]) -> None:
-    """Raises LookupError when a command has no row, or a row no command."""
-    different = {kind.__name__ for kind in set(rows) ^ set(words)}
+def check_total(rows: Mapping[type, Row] | Mapping[JobKind, Row], words: Iterable[type | JobKind], what: str) -> None:
+    """Raises LookupError when a word has no row, or a row no word. `what`: the words are, in the plural."""
+    different = {word.__name__ if isinstance(word, type) else str(word) for word in set(rows) ^ set(words)}
     if different:
-        raise LookupError(f"vibemq/auth/matrix.py and the commands differ in {', '.join(sorted(different))}")
+        raise LookupError(f"vibemq/auth/matrix.py and the {what} differ in {', '.join(sorted(different))}")
 
 
-check_total(COMMANDS, get_args(c.Command))
+check_total(COMMANDS, get_args(c.Command), "commands")
+check_total(JOB_KINDS, JobKind, "kinds of jobs")
 
 
 _BROKER_WORDS = {Action.ADMIN: "a superuser", Action.LIST: "none"}

@@ -11,6 +11,7 @@ from vibemq.auth.policy import Policy
 from vibemq.errors import NotAuthenticated, NotAuthorized
 from vibemq.model.access import LoginKind, Principal, ResourceKind, Rule, When
 from vibemq.model.commands import DeleteGroup, Publish, SetFlow, Stage, Subscribe
+from vibemq.model.jobs.job import JobKind
 from vibemq.model.rows import Rows
 
 ANN = Principal("ann")
@@ -36,11 +37,13 @@ def test_no_pattern_makes_a_long_name_expensive() -> None:
     assert not policy.allows(ANN, PUBLISH, "a" * 60_000)
 
 
-def test_a_command_or_an_operation_without_a_row_cannot_be() -> None:
+def test_a_command_a_kind_of_job_or_an_operation_without_a_row_cannot_be() -> None:
     with pytest.raises(LookupError, match="Publish"):
-        check_total({kind: row for kind, row in COMMANDS.items() if kind is not Publish}, tuple(COMMANDS))
+        check_total({kind: row for kind, row in COMMANDS.items() if kind is not Publish}, COMMANDS, "commands")
     with pytest.raises(LookupError, match="int"):
-        check_total(COMMANDS, (*COMMANDS, int))
+        check_total(COMMANDS, (*COMMANDS, int), "commands")
+    with pytest.raises(LookupError, match="kinds of jobs differ in purge_dead"):
+        check_total({JobKind.REPLAY: (PUBLISH,)}, (JobKind.REPLAY, JobKind.PURGE_DEAD), "kinds of jobs")
     with pytest.raises(LookupError, match=r"'queue.sing' has no row"):
         permissions_of("queue.sing")
     assert all(OPERATIONS.values())

@@ -163,11 +163,11 @@ def filter_group(state: EngineState, step: Step, command: FilterGroup) -> None:
     group = queue.groups.get(command.group)
     if group is not None and (not group.durable or command.group == WAITING_NAME):
         raise GroupNotFound(f"group {command.group!r} of queue {queue.name!r} has no name, and cannot have a filter")
+    if group is not None:
+        check_owner(queue, group, command.user, manage=command.manage)
     check_filter(queue, group)
     if group is None:
         check_group_name(command.group)
-    else:
-        check_owner(queue, group, command.user, manage=command.manage)
     if command.dry_run:
         if group is None:
             info, texts = _would_be_made(queue, command, step.now), []
