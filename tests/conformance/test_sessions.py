@@ -1,5 +1,6 @@
 """Every protocol's session keeps the promises of `vibemq.protocols.session`."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import urlencode
 
@@ -125,6 +126,8 @@ OMQ = Dialect(
     create=lambda context: OmqSession(context, OmqSettings()),
     hello=ACCEPTED + b"(Connect 1 somebody:secret)\n",
     publish=None,
+    has_delay=False,
+    has_ttl=False,
     subscribe=lambda: f"(Subscribe {QUEUE} From_beginning)\n".encode(),
     keep_alive=lambda now: f"(Ack {now // 1000})\n".encode(),
     silence_ms=OmqSettings().ack_timeout_ms,
@@ -161,6 +164,8 @@ def blazingmq(language: ClientLanguage, codec: ControlCodec) -> Dialect:
         create=create,
         hello=encode_authentication(codec, basic) + sdk.hello() + opening,
         publish=lambda message_id, payload: build_puts([put_message(3, message_id.encode().rjust(16), payload)]),
+        has_delay=False,
+        has_ttl=False,
         subscribe=lambda: configuring,
         broken=(
             b"\0\0\0\7" + event[4:],
@@ -184,6 +189,37 @@ def mesh_message(payload: bytes, **properties: str) -> dict[str, object]:
     return {"topic": QUEUE, "properties": properties, "body": payload.decode()}
 
 
+def mesh_event(message_id: str, ttl_ms: int) -> dict[str, object]:
+    """A CloudEvent."""
+    return {
+        "specversion": "1.0",
+        "id": message_id,
+        "source": "/s",
+        "type": "t",
+        "subject": QUEUE,
+        "ttl": str(ttl_ms),
+        "data": "1",
+    }
+
+
+def mesh_timed(dialect: EventMeshDialect) -> dict[str, Callable[[str, int, int], bytes]]:
+    """Each command that publishes, in each form; none of them has a delay."""
+
+    def way(cmd: str, protocol: str) -> Callable[[str, int, int], bytes]:
+        def publish(message_id: str, delay_ms: int, ttl_ms: int) -> bytes:
+            message = mesh_message(b"1", ttl=str(ttl_ms))
+            body = mesh_event(message_id, ttl_ms) if protocol else message
+            return mesh_frame(dialect, cmd, message_id, body, protocol)
+
+        return publish
+
+    return {
+        f"{cmd} {protocol or 'eventmeshmessage'}": way(cmd, protocol)
+        for cmd in ("ASYNC_MESSAGE_TO_SERVER", "BROADCAST_MESSAGE_TO_SERVER")
+        for protocol in ("", "cloudevents")
+    }
+
+
 def eventmesh(dialect: EventMeshDialect) -> Dialect:
     agent = {
         "group": "workers",
@@ -200,6 +236,8 @@ def eventmesh(dialect: EventMeshDialect) -> Dialect:
         ),
         hello=mesh_frame(dialect, "HELLO_REQUEST", "1", agent),
         publish=lambda name, payload: mesh_frame(dialect, "ASYNC_MESSAGE_TO_SERVER", name, mesh_message(payload)),
+        timed=mesh_timed(dialect),
+        has_delay=False,
         subscribe=lambda: mesh_frame(
             dialect, "SUBSCRIBE_REQUEST", "2", {"topicList": [{"topic": QUEUE, "mode": "CLUSTERING", "type": "ASYNC"}]}
         ),
@@ -240,10 +278,52 @@ def http_post(path: str, body: bytes, *headers: str) -> bytes:
     return f"POST {path} HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
-def http_publish(message_id: str, payload: bytes) -> bytes:
-    form = urlencode({"topic": QUEUE, "content": payload, "uniqueid": message_id, "bizseqno": message_id})
+def http_form(code: int, *headers: str, **fields: str) -> bytes:
     kind = "content-type: application/x-www-form-urlencoded"
-    return http_post("/", form.encode(), "code: 104", kind, *SOMEBODY)
+    return http_post("/", urlencode(fields).encode(), f"code: {code}", kind, *headers, *SOMEBODY)
+
+
+def http_publish(message_id: str, payload: bytes) -> bytes:
+    return http_form(104, topic=QUEUE, content=payload.decode(), uniqueid=message_id, bizseqno=message_id)
+
+
+def http_batch(message_id: str, ttl_ms: int) -> bytes:
+    message = {"topic": QUEUE, "msg": "1", "uniqueid": message_id, "ttl": str(ttl_ms)}
+    return http_form(102, contents=orjson.dumps([message]).decode(), size="1")
+
+
+def http_event_of_headers(message_id: str, ttl_ms: int) -> bytes:
+    event = {name: value for name, value in mesh_event(message_id, ttl_ms).items() if name != "data"}
+    attributes = [f"ce-{name}: {value}" for name, value in event.items()]
+    return http_post("/", b"1", "content-type: text/plain", *attributes, *SOMEBODY)
+
+
+def http_event(message_id: str, ttl_ms: int, path: str = "/") -> bytes:
+    body = orjson.dumps(mesh_event(message_id, ttl_ms))
+    return http_post(path, body, "content-type: application/cloudevents+json", *SOMEBODY)
+
+
+def http_events(message_id: str, ttl_ms: int) -> bytes:
+    body = orjson.dumps([mesh_event(message_id, ttl_ms)])
+    return http_post("/", body, "content-type: application/cloudevents-batch+json", *SOMEBODY)
+
+
+PATH = f"/eventmesh/publish/{QUEUE}"
+HTTP_TIMED: dict[str, Callable[[str, int, int], bytes]] = {
+    "code 104": lambda name, delay_ms, ttl_ms: http_form(104, topic=QUEUE, content="1", ttl=str(ttl_ms)),
+    "code 104, CloudEvent": lambda name, delay_ms, ttl_ms: http_form(
+        104, "protocoltype: cloudevents", content=orjson.dumps(mesh_event(name, ttl_ms)).decode()
+    ),
+    "code 102": lambda name, delay_ms, ttl_ms: http_batch(name, ttl_ms),
+    "code 107": lambda name, delay_ms, ttl_ms: http_form(107, topic=QUEUE, content="1", ttl=str(ttl_ms)),
+    "CloudEvent": lambda name, delay_ms, ttl_ms: http_event(name, ttl_ms),
+    "CloudEvent in headers": lambda name, delay_ms, ttl_ms: http_event_of_headers(name, ttl_ms),
+    "CloudEvents": lambda name, delay_ms, ttl_ms: http_events(name, ttl_ms),
+    "CloudEvent to a path": lambda name, delay_ms, ttl_ms: http_event(name, ttl_ms, PATH),
+    "any JSON to a path": lambda name, delay_ms, ttl_ms: http_post(
+        PATH, b"{}", "content-type: application/json", f"ttl: {ttl_ms}", *SOMEBODY
+    ),
+}
 
 
 EVENTMESH_HTTP = Dialect(
@@ -252,6 +332,8 @@ EVENTMESH_HTTP = Dialect(
     # The first request logs in, as every other does whose credentials differ.
     hello=http_post("/eventmesh/subscribe/none", b"", *SOMEBODY),
     publish=http_publish,
+    timed=HTTP_TIMED,
+    has_delay=False,
     subscribe=lambda: http_post("/eventmesh/subscribe/none", b"", *SOMEBODY),
     publishes_alone=True,
     has_goodbye=False,
@@ -288,6 +370,12 @@ def test_session_keeps_its_promises(check, dialect) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_the_suite_as_a_whole(dialect) -> None:
     check_session(dialect)
+
+
+@pytest.mark.parametrize("dialect", [NATIVE, *EVENTMESH, EVENTMESH_HTTP], ids=lambda dialect: dialect.name)
+def test_a_protocol_with_a_ttl_shows_from_when_it_counts(dialect) -> None:
+    with pytest.raises(AssertionError, match="with a delay or a ttl says them"):
+        messages.check_relative_times_on_a_busy_connection(replace(dialect, timed={}))
 
 
 class Without:

@@ -1,23 +1,19 @@
 """A connection without a pause: what a publisher says about time counts from when he said it."""
 
-import asyncio
-import socket
-import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 import vibemq
+from tests.integration.plain_peers import CEILING_S, PlainPeer, frame
 from vibemq.client import Client
-from vibemq.protocols.native.codec.frames import NativeFrameReader
-from vibemq.protocols.native.codec.wire import CommandType, encode_body
+from vibemq.protocols.native.codec.wire import CommandType
 from vibemq.testing.timed_broker import TimedBroker
 
 pytestmark = pytest.mark.anyio
 
 BUSY_S = 150
-CEILING_S = 60
 
 
 @pytest.fixture
@@ -31,40 +27,10 @@ async def broker(tmp_path: Path) -> AsyncIterator[TimedBroker]:
         yield broker
 
 
-def frame(kind: CommandType, message_id: str, queue: str = "", payload: bytes = b"", **headers: str) -> bytes:
-    body = encode_body(kind, message_id, queue, payload, {key.replace("_", "-"): text for key, text in headers.items()})
-    return struct.pack("!IB", len(body), 0) + body
-
-
-class PlainPeer:
-    """Speaks as .NET clients do: no extension, a frame for each message."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.setblocking(False)
-        self._reader = NativeFrameReader()
-
-    def send(self, data: bytes) -> None:
-        """Into the socket at once, before the broker's loop has another turn."""
-        assert self._socket.send(data) == len(data)
-
-    async def heard(self) -> CommandType:
-        """Type of the next frame."""
-        async with asyncio.timeout(CEILING_S):
-            while not (bodies := self._reader.bodies()):
-                self._reader.receive_data(await asyncio.get_running_loop().sock_recv(self._socket, 65_536))
-        assert len(bodies) == 1
-        return CommandType(bodies[0][1])
-
-    def close(self) -> None:
-        self._socket.close()
-
-
 @pytest.fixture
 async def peer(broker: TimedBroker) -> AsyncIterator[PlainPeer]:
     peer = PlainPeer(broker.port)
-    peer.send(frame(CommandType.CONNECT, "c"))
-    assert await peer.heard() == CommandType.CONNECT_ACK
+    await peer.connect()
     yield peer
     peer.close()
 

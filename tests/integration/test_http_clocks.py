@@ -2,7 +2,8 @@
 clocks are the test's."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,53 @@ def anyio_backend() -> str:
 async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
     async with serving(tmp_path, broker_type=TimedBroker) as api:
         yield api
+
+
+# -- delays and times to live -------------------------------------------------------------------------------------
+
+
+def said_in_headers(body: str, **times: int) -> dict[str, Any]:
+    names = {f"VibeMQ-{name.replace('_', '-')}": str(value) for name, value in times.items()}
+    return {"content": body, "headers": {"content-type": "application/octet-stream", **names}}
+
+
+def said_in_json(body: str, **times: int) -> dict[str, Any]:
+    return {"json": {"messages": [{"payload": body, **times}]}}
+
+
+def said_in_lines(body: str, **times: int) -> dict[str, Any]:
+    line = json.dumps({"payload": body, **times})
+    return {"content": line, "headers": {"content-type": "application/x-ndjson"}}
+
+
+@pytest.mark.parametrize("said", [said_in_headers, said_in_json, said_in_lines])
+async def test_delay_and_ttl_count_from_the_publish_on_a_connection_that_is_kept(
+    api: ApiClient, said: Callable[..., dict[str, Any]]
+) -> None:
+    broker, connections = api.broker, set[Any]()
+    assert isinstance(broker, TimedBroker)
+
+    async def publish(queue: str, body: str, **times: int) -> None:
+        response = await api.ask("POST", f"/queues/{queue}/messages", **said(body, **times))
+        assert response.is_success, response.text
+        connections.add(response.extensions["network_stream"].get_extra_info("client_addr"))
+
+    async def fetched(most: int) -> list[str]:
+        await broker.time_has_moved()
+        shown = await api.done("POST", "/queues/q/deliveries", json={"max": most})
+        return [message["payload"] for message in shown["items"]]
+
+    for _ in range(150):
+        await publish("busy", "x")
+        broker.advance_unseen(1)
+    await publish("q", "later", delay_ms=400)
+    await publish("q", "short", ttl_ms=4_000)
+    await publish("q", "never", ttl_ms=4_000)
+    assert len(connections) == 1, "requests had connections of their own"
+    assert await fetched(1) == ["short"], "a ttl of 4 s is not over, nor is a delay of 0.4 s"
+    broker.advance(0.4)
+    broker.advance(3.6)
+    assert await fetched(5) == ["later"], "both are over now"
 
 
 # -- replays ------------------------------------------------------------------------------------------------------

@@ -1,25 +1,18 @@
 """Consumers that end their stream: what they have not got is nobody's attempt, and others get it at once."""
 
-import asyncio
 import logging
-import socket
-import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import vibemq
+from tests.integration.plain_peers import CEILING_S, PlainPeer
 from tests.waiting import until
-from vibemq.protocols.native.codec.frames import NativeFrameReader
-from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 from vibemq.server.broker import Broker
 from vibemq.testing.timed_broker import TimedBroker
 
 pytestmark = pytest.mark.anyio
-
-CEILING_S = 60
 
 
 @pytest.fixture
@@ -34,62 +27,13 @@ async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield broker
 
 
-def frame(kind: CommandType, message_id: str, queue: str = "", **headers: str) -> bytes:
-    body = encode_body(kind, message_id, queue, b"", headers)
-    return struct.pack("!IB", len(body), 0) + body
-
-
-class Consumer:
-    """A plain client of which every byte is under control."""
-
-    def __init__(self, port: int, *, receive_buffer: int = 0) -> None:
-        self._socket = socket.socket()
-        if receive_buffer:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self._socket.connect(("127.0.0.1", port))
-        self._socket.setblocking(False)
-        self._reader = NativeFrameReader(body_bytes_max=1 << 21)
-        self._bodies: list[bytes] = []
-
-    async def join(self, queue: str) -> None:
-        # With it nobody knows which of the messages it has begun.
-        extension = {"supported-extensions": "settle/1"}
-        self._socket.send(frame(CommandType.CONNECT, "c", **extension) + frame(CommandType.SUBSCRIBE, "s", queue))
-        assert [await self._next(), await self._next()] == [CommandType.CONNECT_ACK, CommandType.SUBSCRIBE_ACK]
-
-    async def _next(self) -> CommandType:
-        while not self._bodies:
-            self._reader.receive_data(await asyncio.get_running_loop().sock_recv(self._socket, 4096))
-            self._bodies += self._reader.bodies()
-        return CommandType(self._bodies.pop(0)[1])
-
-    def end_stream(self) -> None:
-        self._socket.shutdown(socket.SHUT_WR)
-
-    async def read_to_the_end(self) -> list[Any]:
-        """What was delivered until the broker ended its side; the socket stays open."""
-        async with asyncio.timeout(CEILING_S):
-            while data := await asyncio.get_running_loop().sock_recv(self._socket, 1 << 20):
-                self._reader.receive_data(data)
-                self._bodies += self._reader.bodies()
-        delivered = [decode_body(body) for body in self._bodies if body[1] == CommandType.DELIVER]
-        return [message.id for message in delivered]
-
-    def reset(self) -> None:
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._socket.close()
-
-    def close(self) -> None:
-        self._socket.close()
-
-
 @pytest.fixture
-def connect() -> Iterator[Callable[..., Consumer]]:
+def connect() -> Iterator[Callable[..., PlainPeer]]:
     """Makes consumers that are closed after the test."""
-    made: list[Consumer] = []
+    made: list[PlainPeer] = []
 
-    def make(port: int, **options: int) -> Consumer:
-        made.append(Consumer(port, **options))
+    def make(port: int, **options: int) -> PlainPeer:
+        made.append(PlainPeer(port, **options))
         return made[-1]
 
     yield make
@@ -102,12 +46,12 @@ async def until_free(broker: Broker, queue: str) -> None:
 
 
 async def test_nothing_is_handed_to_a_consumer_that_has_ended_its_stream(
-    broker: Broker, connect: Callable[..., Consumer], caplog: pytest.LogCaptureFixture
+    broker: Broker, connect: Callable[..., PlainPeer], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q", max_attempts=1)
         consumer = connect(broker.port)
-        await consumer.join("q")
+        await consumer.consume("q")
         consumer.end_stream()
         assert await consumer.read_to_the_end() == []
         # The broker has ended its side; the connection itself still stands for a while.
@@ -124,13 +68,13 @@ async def test_nothing_is_handed_to_a_consumer_that_has_ended_its_stream(
 
 @pytest.mark.parametrize("reset", [False, True])
 async def test_what_was_never_written_counts_as_no_attempt_and_keeps_its_order(
-    broker: Broker, connect: Callable[..., Consumer], reset: bool
+    broker: Broker, connect: Callable[..., PlainPeer], reset: bool
 ) -> None:
     async with vibemq.connect(broker.url) as mq:
         await mq.create_queue("q", max_attempts=1)
         consumer = connect(broker.port, receive_buffer=4096)
         await mq.publish_many("q", [f"{number:03}" + "x" * 60_000 for number in range(200)])
-        await consumer.join("q")
+        await consumer.consume("q")
         # As many as it may hold are its own by now, and most of them wait in the broker.
         await until(lambda: (info := broker.queue_info("q")) is not None and info.in_flight >= 130)
         if reset:

@@ -16,7 +16,8 @@ from tests.proof.engine_lives import CleanLife, HardLife
 from tests.simulation.lifetimes import Lifetimes
 from tests.simulation.selective import SelectiveChaos
 from tests.simulation.test_engine_chaos import Chaos
-from vibemq.model.options import DeliveryMode
+from tests.simulation.test_range_reads import read_all_of
+from vibemq.model.options import DeliveryMode, Durability
 
 STEPS = 250
 CHAOS_STEPS = 200
@@ -64,9 +65,37 @@ def selectors(seed: int, mode: DeliveryMode, steps: int, figures: Counter[str]) 
     return min(steps, CHAOS_STEPS)
 
 
+RANGE_STEPS = 25
+"""Of one life; each drains what may be a whole restart's leap."""
+_RANGE_MAX = {"publish": 30, "lose": 5, "restart": 0, "drain": 1 << 40, "fetch": 1 << 40, "reject": 5, "quarantine": 5}
+
+
+def ranges(seed: int, mode: DeliveryMode, steps: int, figures: Counter[str]) -> int:
+    """Readers by range of queues that lose their newest messages, strong ones and others; modes make no difference."""
+    rng = random.Random(seed)
+    durability = rng.choice((Durability.STRONG, Durability.WEAK, Durability.ASYNC))
+    script = [_range_step(rng) for _ in range(min(steps, RANGE_STEPS))]
+    figures["messages published"] += read_all_of(durability, script)
+    figures["lives of readers by range"] += 1
+    return len(script)
+
+
+def _range_step(rng: random.Random) -> tuple[str, int]:
+    step = rng.choice([*_RANGE_MAX, "commit"])
+    most = _RANGE_MAX.get(step, 0)
+    return step, rng.choice((1, 7, most)) if most > 100 else rng.randint(min(1, most), most)
+
+
 Kind = Callable[[int, DeliveryMode, int, Counter[str]], int]
-KINDS: dict[str, Kind] = {"hard": hard, "clean": clean, "chaos": chaos, "lifetimes": lifetimes, "selectors": selectors}
-SHARES = ("hard", "hard", "chaos", "lifetimes", "hard", "clean", "selectors", "chaos")
+KINDS: dict[str, Kind] = {
+    "hard": hard,
+    "clean": clean,
+    "chaos": chaos,
+    "lifetimes": lifetimes,
+    "selectors": selectors,
+    "ranges": ranges,
+}
+SHARES = ("hard", "ranges", "hard", "chaos", "lifetimes", "hard", "clean", "selectors", "chaos")
 
 
 def run(budget: Budget) -> Result:

@@ -7,20 +7,22 @@ end the weather is calm, every client must be back by itself, and every confirme
 
 import asyncio
 import random
+import re
 import signal
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
 
 import vibemq
 from tests.crash.ledger import BrokerProcess
-from tests.proof import network_peers
+from tests.proof import network_clock, network_peers
 from tests.proof.chaos_proxy import CALM, ChaosProxy, Weather
 from tests.proof.contract import Budget, Finding, Method, Result, Size
+from tests.proof.network_clock import CLOCK_SCENES
 from tests.proof.network_load import CLIENT, OPTIONS, QUEUES, Account, consume, drained, publish, quiet_clients
 from vibemq.errors import VibeMQError
 
@@ -132,7 +134,7 @@ async def storm(budget: Budget, result: Result) -> None:
 
 
 async def _blow(world: World, budget: Budget, result: Result) -> None:
-    deadline = time.monotonic() + budget.seconds * 0.6
+    deadline = time.monotonic() + budget.seconds * 0.5
     address = f"vibemq://127.0.0.1:{world.proxy.port}"
     async with AsyncExitStack() as stack:
         for _ in range(PUBLISHERS + CONSUMERS):
@@ -195,28 +197,63 @@ def _judge(world: World, budget: Budget, result: Result) -> None:
             result.findings.append(Finding(f"{len(some)} messages {what}: {sorted(some)[:5]}", _repeat(budget)))
 
 
-def run(budget: Budget) -> Result:
-    """The storm, then the scenes of `network_peers`: one for every six faults."""
+def _storm(budget: Budget) -> Result:
     result = Result(unit="faults")
     with quiet_clients():
         asyncio.run(storm(budget, result))
-    scenes = Budget(max(1, budget.cases // 6), budget.seconds * 0.4, budget.seed, budget.work / "peers")
-    scenes.work.mkdir()
-    played = network_peers.run(scenes)
-    result.complete = result.cases >= budget.cases and played.complete
-    result.cases += played.cases
-    result.confirmed += played.confirmed
-    result.lost += played.lost
-    result.resurrected += played.resurrected
-    result.undetected += played.undetected
-    result.figures |= played.figures
-    result.findings += played.findings
+    result.complete = result.cases >= budget.cases
     return result
+
+
+PEERS_EVERY, CLOCK_EVERY = 6, 2
+"""Faults for each of these scenes."""
+PEERS_PART, CLOCK_PART = 0.35, 0.15
+
+
+def _peers(budget: Budget) -> Result:
+    cases = max(1, budget.cases // PEERS_EVERY)
+    return network_peers.run(replace(budget, cases=cases, seconds=budget.seconds * PEERS_PART))
+
+
+def _clock(budget: Budget, names: list[str]) -> Result:
+    cases = max(len(names), budget.cases // CLOCK_EVERY)
+    return network_clock.run(replace(budget, cases=cases, seconds=budget.seconds * CLOCK_PART), names)
+
+
+def run(budget: Budget) -> Result:
+    """The scenes of `network_clock`, the storm, the scenes of `network_peers`; an aim names some of them: `busy
+    connection`, `ended stream`, `storm`, `peers`."""
+    result = Result(unit="faults")
+    aimed = [name for name in (*CLOCK_SCENES, "storm", "peers") if re.search(budget.aim, name)]
+    if names := [name for name in aimed if name in CLOCK_SCENES]:
+        _add(result, _clock(_own(budget, "clock"), names))
+    if "storm" in aimed:
+        _add(result, _storm(_own(budget, "storm")))
+    if "peers" in aimed:
+        _add(result, _peers(_own(budget, "peers")))
+    return result
+
+
+def _own(budget: Budget, folder: str) -> Budget:
+    """With a folder of its own."""
+    (budget.work / folder).mkdir()
+    return replace(budget, work=budget.work / folder)
+
+
+def _add(result: Result, part: Result) -> None:
+    result.complete &= part.complete
+    result.cases += part.cases
+    result.confirmed += part.confirmed
+    result.lost += part.lost
+    result.resurrected += part.resurrected
+    result.undetected += part.undetected
+    result.figures |= part.figures
+    result.findings += part.findings
 
 
 METHOD = Method(
     name="network",
-    title="chaos proxy, stopped peers, broken bytes",
+    title="chaos proxy, stopped peers, broken bytes, delays and ended streams",
     run=run,
     short=Size(2, 25),
     crash=Size(cases=36, seconds=80),

@@ -39,6 +39,8 @@ BALLAST_BYTES = 1 << 20
 ROOM_WITHOUT_BALLAST = 15 << 17
 """Free bytes, too few for the ballast, which is made where there is room for it twice, and enough for messages."""
 SMALL_SEGMENTS = {"lmdb": {"segment_bytes": 1 << 16}, "sqlite": {"wal_bytes": 1 << 16}}
+FILLED_BYTES = 256 << 10
+"""A round of publishes that takes less of the disk than that is the last."""
 FILE_BYTES_MAX = 2 << 20
 DESCRIPTORS = 96
 REFUSALS_WANTED = 40
@@ -184,7 +186,7 @@ def drained_and_full_again(work: Path, provider: str) -> Outcome:
         for number in range(3):
             account = Account()
             plan = Plan(10 + number, consume=False, publishers=2, sizes=(3000,))
-            anyio.run(_publish_until_refused, broker, account, plan)
+            anyio.run(_fill, broker, account, plan, disk, provider, outcome)
             outcome.judge(account, anyio.run(drained, broker.url), f"drained for the {number + 1}. time")
             if number == 1:
                 if (code := broker.stop()) != 0:
@@ -303,6 +305,20 @@ async def _publish_until_refused(broker: BrokerProcess, account: Account, plan: 
                 await anyio.sleep(0.05)
             load.stop.set()
     return set(load.refusals)
+
+
+async def _fill(
+    broker: BrokerProcess, account: Account, plan: Plan, disk: Path, provider: str, outcome: Outcome
+) -> None:
+    """With a checkpoint behind each refusal, until that gives no room for more messages."""
+    free = DISK_MEBIBYTES << 20
+    while (before := free) > 0:
+        await _publish_until_refused(broker, account, plan)
+        if provider == "lmdb":
+            await _checkpoint(broker, outcome)
+        free = shutil.disk_usage(disk).free
+        if free > before - FILLED_BYTES:
+            return
 
 
 async def _publish_again(broker: BrokerProcess, outcome: Outcome) -> None:

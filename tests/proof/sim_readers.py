@@ -1,7 +1,7 @@
 """Owners of cursors, at random: they join, acknowledge, reject and quarantine, and fence each other off.
 
 Only on strong queues: a weak one leaves a gap of millions of sequences behind a restart, which a model of sets of
-single sequences cannot hold.
+single sequences cannot hold. Readers of those have lives of their own: `ranges` in engine_sim.py.
 """
 
 import random

@@ -4,6 +4,7 @@ A mutant is one replacement of text, or several; each text must stand in its fil
 longer fits the source fails loudly instead of proving nothing.
 """
 
+from tests.proof.mutant_list.connections import CONNECTIONS, RANGES
 from tests.proof.mutant_list.engine import ENGINE, LIFETIMES, REQUESTS, SELECTORS, SHARED_CAPACITY
 from tests.proof.mutant_list.facts import FACTS, JOBS, USER_CHANGES
 from tests.proof.mutant_list.mutant import Catcher, Mutant
@@ -23,5 +24,7 @@ MUTANTS = (
     + SELECTORS
     + REQUESTS
     + LIFETIMES
+    + CONNECTIONS
+    + RANGES
     + DISKS
 )

@@ -296,6 +296,25 @@ DISKS = (
         quick=False,
     ),
     Mutant(
+        "a repair makes up all dead letters but the first",
+        "storage/kvstore/salvage.py",
+        "            self._put_dead(entry)\n        self._make_up_dead(promised)\n",
+        "            if not self._entries:\n                self._put_dead(entry)\n"
+        "        self._make_up_dead(promised)\n",
+        sign="repair of a sound store changes",
+        by=(ROT,),
+        quick=False,
+    ),
+    Mutant(
+        "batches behind a damaged frame of sqlite's log are not missed",
+        "storage/sqlite/recovery.py",
+        "    if found is None or found >= noted:\n",
+        "    if noted:\n",
+        sign=r"vibemq\.sqlite-wal.*nobody says so",
+        by=(ROT,),
+        quick=False,
+    ),
+    Mutant(
         "a failed fdatasync is tried again",
         JOURNAL,
         "            for segment in dirty:\n                self._disk.fdatasync(segment.file)\n",

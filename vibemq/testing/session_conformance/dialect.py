@@ -66,6 +66,10 @@ class Dialect:
     """Whether each message is a command of its own."""
     timed: Mapping[str, Callable[[str, int, int], bytes]] = field(default_factory=dict)
     """Every way to publish with times relative to now: (message id, delay in ms, ttl in ms) -> bytes, one message."""
+    has_delay: bool = True
+    """Whether a publish can say in how many ms its message is due; `timed` must say it then."""
+    has_ttl: bool = True
+    """The same of the ms after which its message expires."""
     keep_alive: Callable[[int], bytes] | None = None
     """(instant) -> what a peer says that has nothing to say; None: any publish will do."""
     silence_ms: int | None = 120_000
