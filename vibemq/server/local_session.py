@@ -50,9 +50,14 @@ class LocalSession:
             reply: Reply = await future
         finally:
             del self._waiting[token]
-        if isinstance(reply.result, VibeMQError):
-            raise reply.result
-        return reply
+        if not isinstance(reply.result, VibeMQError):
+            return reply
+        refusal = reply.result
+        try:
+            raise refusal
+        finally:
+            # Its traceback has this frame, which must not refer to it: only the cycle collector would free them.
+            del refusal, reply, future
 
     def take(self, effects: Sequence[Effect]) -> None:
         """Receive what the engine decided for this session."""
