@@ -193,11 +193,11 @@ class JobWorker:
             await self._ask(job, partial(_advance, JobStep(job.job_id)))
             self._is_stored = True
             return
-        if job.in_canary and job.done and (job.done >= job.plan.canary or job.left == 0):
-            await self._look_at_canary(job)
-            return
         if job.left == 0:
             await self._finish(job, "its limit is reached")
+            return
+        if job.in_canary and job.done >= job.plan.canary:
+            await self._look_at_canary(job)
             return
         now = self._services.clock.now()
         free_at = self._pace.wait_until(job.rate, now)
@@ -209,8 +209,7 @@ class JobWorker:
             return
         if self._page is None or self._page.is_done:
             if self._page is not None and self._page.is_last and self._page.is_complete:
-                # Also where there are fewer letters than its canary has.
-                await (self._look_at_canary(job) if job.in_canary and job.done else self._finish(job))
+                await self._finish(job)
                 return
             self._page = await self._read(job)
             if self._page.is_done:
