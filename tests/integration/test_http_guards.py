@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import SecretStr
-from starlette.requests import Request
 
 from tests.integration.access import PASSWORD
 from tests.integration.http_api import API, ApiClient, everybody, serving
@@ -23,6 +22,7 @@ from vibemq.web.api.errors import Problem
 from vibemq.web.api.messages import peers
 from vibemq.web.api.messages.session import FetchedBatch
 from vibemq.web.api.services import Asker
+from vibemq.web.api.streams.stream import until_gone
 
 pytestmark = pytest.mark.anyio
 
@@ -379,12 +379,15 @@ async def test_a_fetch_that_is_cancelled_says_so() -> None:
         fetched: FetchedBatch = await asyncio.get_running_loop().create_future()
         return fetched
 
-    task = asyncio.ensure_future(deliveries._fetched(Request({"type": "http"}, receive), fetching()))
+    async def fetch() -> FetchedBatch:
+        return await deliveries._fetched(fetching(), asyncio.ensure_future(until_gone(receive)))
+
+    task = asyncio.ensure_future(fetch())
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    task = asyncio.ensure_future(deliveries._fetched(Request({"type": "http"}, receive), fetching()))
+    task = asyncio.ensure_future(fetch())
     gone.set()
     with pytest.raises(Problem, match="the client has gone"):
         await task
