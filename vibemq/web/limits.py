@@ -42,6 +42,15 @@ Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+def extender(scope: Scope) -> Callable[[float], None]:
+    """`HttpConnection.extend` of a request; of one that has come without a connection of ours, nothing."""
+    extend: Callable[[float], None] = scope.get(EXTEND, _nothing)
+    return extend
+
+
+def _nothing(seconds: float) -> None: ...
+
+
 class HttpPool:
     """The open connections, oldest first."""
 

@@ -79,9 +79,11 @@ async def log_in(
     login = _Login(host, connection_id, protocol)
     authenticator.authenticate(login, request)
     try:
-        found = await login.answer
+        await login.answer
+        if login.principal is None:
+            raise AuthFailed("the user was changed meanwhile; log in again")
+        return login.principal
     finally:
         login.parted = True
-    if login.principal is None:
-        raise AuthFailed("the user was changed meanwhile; log in again")
-    return found
+        # It keeps a refusal, whose traceback has this frame: only the cycle collector would free them.
+        del login

@@ -43,11 +43,16 @@ class ApiCalls:
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Raises VibeMQError."""
         call = self._runner.admit_for(asker, asker.principal, operation, arguments)
+        # The future has no name here: a refusal that it keeps has this frame in its traceback, and only the cycle
+        # collector would free them.
+        return await asyncio.shield(self._begun(asker, call))
+
+    def _begun(self, asker: Asker, call: Call) -> "asyncio.Future[OperationAnswer]":
         answer: asyncio.Future[OperationAnswer] = asyncio.get_running_loop().create_future()
         self._background_tasks.begin(self._carry_out, asker, call, answer)
         # A future that is abandoned must not complain about the error that nobody has heard.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(answer)
+        return answer
 
     async def _carry_out(self, asker: Asker, call: Call, answer: "asyncio.Future[OperationAnswer]") -> None:
         try:

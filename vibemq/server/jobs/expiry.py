@@ -50,19 +50,23 @@ class StillJobs:
 
     async def tidy(self) -> None:
         """Cancel them; then their files are deleted as those of other cancelled jobs are."""
-        for job in self._jobs.page(0, JOBS_MAX, lambda job: bool(self._why_over(job))):
-            why = self._why_over(job)
-            try:
-                await self._local.ask(partial(ChangeJob, job_id=job.job_id, state=JobState.CANCELLED, by=BY, why=why))
-            except (JobNotFound, JobStateConflict, StorageFull) as error:
-                log.debug("job %s is not cancelled yet: %s", job.job_id, error)
-            else:
-                log.info("job %s: cancelled (%s)", job.job_id, why, extra={"event": "job.ended"})
+        for job in self._jobs.page(0, JOBS_MAX, self._is_still):
+            if why := self._why_over(job):
+                await self._cancel(job, why)
+
+    async def _cancel(self, job: StoredJob, why: str) -> None:
+        try:
+            await self._local.ask(partial(ChangeJob, job_id=job.job_id, state=JobState.CANCELLED, by=BY, why=why))
+        except (JobNotFound, JobStateConflict, StorageFull) as error:
+            log.debug("job %s is not cancelled yet: %s", job.job_id, error)
+        else:
+            log.info("job %s: cancelled (%s)", job.job_id, why, extra={"event": "job.ended"})
+
+    def _is_still(self, job: StoredJob) -> bool:
+        return job.state in STILL and job.changed_at < self._clock.now() - KEPT_MS
 
     def _why_over(self, job: StoredJob) -> str:
         """ "" = it is not."""
-        if job.state not in STILL or job.changed_at >= self._clock.now() - KEPT_MS:
-            return ""
         if job.plan.kind is JobKind.EXPORT_DEAD:
             return WHY
         return NO_MAKER if maker_of(self._accounts, job, self._clock.now()) is None else ""

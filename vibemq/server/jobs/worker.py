@@ -32,6 +32,7 @@ from vibemq.operations.dead_letters import DeadLetterReader
 from vibemq.operations.jobs.rights import check_work, queue_of
 from vibemq.operations.jobs.shown import LiveJob
 from vibemq.operations.steps import in_turns
+from vibemq.server.jobs.blocked_queues import RETRY_MS, BlockedQueues
 from vibemq.server.jobs.export_files import ExportFiles
 from vibemq.server.jobs.exporting import LetterExport, MustWait
 from vibemq.server.jobs.letters import PAGE_LETTERS, LetterPage, LetterPages, PageStep
@@ -40,14 +41,8 @@ from vibemq.server.jobs.pace import Pace
 
 log = logging.getLogger("vibemq.jobs")
 
-RETRY_MS = 1_000
-"""How often a job that waits looks whether it can go on."""
 CANARY_LOOK_MS = 500
 READY_LOOK_MS = 200
-PASS_AGAIN_MS = 30_000
-"""How often a job whose first letters have to wait looks at all behind them, for queues that take theirs by now."""
-PASS_SHARE = 20
-"""Not sooner than so many times as long as the last look has taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +104,7 @@ class JobWorker:
         self._page: LetterPage | None = None
         self._pages: LetterPages | None = None
         self._export = LetterExport(services.store, services.exports)
-        self._stuck: dict[str, tuple[str, int]] = {}
-        """Queues that take no letters now, while those of others go: why, and when to look again."""
-        self._reach = 0
-        """Letters for the other queues up to this id have gone, ahead of the cursor; 0 = none have."""
-        self._ahead = 0
-        """Where to go on behind the first page when its letters have been tried again."""
-        self._try_at = 0
-        """When to try these again."""
-        self._pass_began = self._pass_at = 0
-        """When the last look at all letters behind the first page began, and when the next one may."""
+        self._blocked = BlockedQueues()
         self._file_waits_since: int | None = None
         """Since when the export has found no room; None = it has."""
         self._looked_at = 0
@@ -138,7 +124,7 @@ class JobWorker:
             try:
                 await self._go_on(job)
                 self._waits_for = ""
-                self._told = self._told if self._stuck else ""
+                self._told = self._told if self._blocked else ""
             except _Wait as wait:
                 await self._wait(wait)
             except _Held as lost:
@@ -250,10 +236,10 @@ class JobWorker:
             most = min(most, job.plan.canary - job.done)
         if job.plan.kind is JobKind.EXPORT_DEAD and job.rate:
             most = min(most, self._pace.letters(job.rate))
-        if not self._reach:
-            self._stuck = {}
+        if not self._blocked.reached:
+            self._blocked.clear()
             return await self._pages.read(job.cursor, most)
-        page = await self._pages.read(self._reach, most, self._stuck)
+        page = await self._pages.read(self._blocked.reached, most, self._blocked.reasons)
         page.pass_over()
         return page
 
@@ -285,7 +271,7 @@ class JobWorker:
                 raise
             # What the step has taken of the page is for that queue, too.
             self._page = page
-            self._stuck[queue] = (str(stuck), stuck.look_ms)
+            self._blocked.note(queue, str(stuck), stuck.look_ms)
             page.set_aside(queue)
         if page.is_done and not page.is_complete:
             self._pass_page(job, page)
@@ -295,24 +281,14 @@ class JobWorker:
         plan = job.plan
         if plan.to or queue_of(job) or plan.limit or job.in_canary or page.is_last:
             return False
-        return bool(self._reach) or self._services.clock.now() >= self._pass_at
+        return self._blocked.may_pass(self._services.clock.now())
 
     def _pass_page(self, job: StoredJob, page: LetterPage) -> None:
         """Go on behind a page of which letters stay, or from the cursor again. Raises _Wait."""
-        now, first = self._services.clock.now(), next(iter(self._stuck.values()))
+        self._page, now = None, self._services.clock.now()
         if not self._may_pass(job, page):
-            if self._reach:
-                self._pass_at = now + max(PASS_AGAIN_MS, PASS_SHARE * (now - self._pass_began))
-            self._page, self._stuck, self._reach, self._ahead = None, {}, 0, 0
-            raise _Stuck(*first)
-        if not self._reach:
-            self._pass_began = self._pass_began if self._ahead else now
-            self._reach, self._try_at = max(page.last, self._ahead), now + RETRY_MS
-        elif now < self._try_at:
-            self._reach = page.last
-        else:
-            # The queues that took no letters may do so by now: they come first, and this goes on where it was.
-            self._page, self._stuck, self._reach, self._ahead = None, {}, 0, page.last
+            raise _Stuck(*self._blocked.end_pass(now))
+        self._blocked.pass_page(page.last, now)
 
     async def _do_step(self, job: StoredJob, page: LetterPage) -> None:
         most = self._pace.letters(job.rate)

@@ -23,7 +23,6 @@ from vibemq.errors import (
     ShuttingDown,
     StorageFull,
     VibeMQError,
-    forget_frames,
 )
 from vibemq.web.api.answers import filters_of, json_answer, page_of, plain, problem_answer
 from vibemq.web.api.arguments import RequestReader
@@ -34,6 +33,7 @@ from vibemq.web.api.errors import HttpCode, Problem, as_problem
 from vibemq.web.api.guardrails.admission import check_rights
 from vibemq.web.api.guardrails.bodies import BODY_BYTES_MAX, BodyBudget, read_body, read_json
 from vibemq.web.api.guardrails.clients import OpenBrokerRules
+from vibemq.web.api.guardrails.deadlines import in_time
 from vibemq.web.api.guardrails.origin import check_content_type, check_origin
 from vibemq.web.api.guardrails.rates import RequestRates, client_of
 from vibemq.web.api.idempotency import (
@@ -105,8 +105,6 @@ class HttpApi:
         try:
             return await self._answer(request, request_id, held)
         except (VibeMQError, Problem) as error:
-            # Whoever has waited for it in one of its frames keeps it.
-            forget_frames(error)
             return self._refusal(request, request_id, error if isinstance(error, Problem) else as_problem(error))
         except Exception:
             # A bug of ours ends one request: neither the broker nor the connection.
@@ -235,7 +233,6 @@ class HttpApi:
         except (VibeMQError, Problem) as error:
             if isinstance(error, StorageFull) and not error.may_hold:
                 exchange.passing = True
-            forget_frames(error)
             problem = error if isinstance(error, Problem) else as_problem(error)
             response = self._refusal(exchange.request, exchange.user.connection_id, problem)
         except BaseException:
@@ -265,7 +262,7 @@ class HttpApi:
 
     async def _ask(self, exchange: Exchange, arguments: Mapping[str, Any]) -> Any:
         endpoint = exchange.endpoint
-        async with exchange.in_time():
+        async with in_time(exchange.request, exchange.endpoint.timeout_s):
             answered = await self._services.operations.ask(exchange.user, endpoint.operation, arguments)
         exchange.unchanged = answered.unchanged
         result = await plain(answered.result, endpoint.items)

@@ -13,10 +13,8 @@ To add an endpoint, add a row to `ENDPOINTS` of `vibemq/web/api/endpoints/<noun>
 A list (`items`) has `limit` and `cursor` in its query, and is answered as {"items": […], "next": cursor or null}.
 """
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,12 +26,11 @@ from vibemq.auth.matrix import COMMANDS, Row
 from vibemq.errors import ErrorCode
 from vibemq.operations import OPERATIONS, Operation
 from vibemq.operations.arguments import LIMIT_MAX
-from vibemq.web.api.errors import HttpCode, Problem
+from vibemq.web.api.errors import HttpCode
 from vibemq.web.api.guardrails.json_shapes import MARKS_MAX
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.services import ApiServices, Asker
 from vibemq.web.api.state import ApiState
-from vibemq.web.limits import EXTEND
 
 BASE = "/api/v1"
 JSON = "application/json"
@@ -41,8 +38,6 @@ MERGE_PATCH = "application/merge-patch+json"
 NDJSON = "application/x-ndjson"
 BYTES = "application/octet-stream"
 EVENTS = "text/event-stream"
-LATE_S = 30.0
-"""What the connection leaves an answer beyond the time of its endpoint."""
 _MARKED = re.compile(r"~+\.+")
 
 
@@ -78,25 +73,6 @@ class Exchange:
     @property
     def services(self) -> ApiServices:
         return self.state.services
-
-    @asynccontextmanager
-    async def in_time(self) -> AsyncIterator[None]:
-        """What is waited for within may take as long as the endpoint says, and its connection is kept for so long.
-
-        Raises:
-            Problem: it has taken longer, and goes on without whoever has asked.
-        """
-        timeout_s = self.endpoint.timeout_s
-        if (extend := self.request.scope.get(EXTEND)) is not None:
-            extend(timeout_s + LATE_S)
-        try:
-            async with asyncio.timeout(timeout_s):
-                yield
-        except TimeoutError:
-            raise Problem(
-                ErrorCode.TIMEOUT,
-                f"there was no answer within {timeout_s:g} s; what was asked for may still be carried out",
-            ) from None
 
     @property
     def user(self) -> Asker:

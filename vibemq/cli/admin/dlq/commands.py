@@ -184,4 +184,4 @@ def purge(
     require_done(ended)
     told = {"count": ended["done"], "dry_run": False, "job": ended["job"]}
     out.emit(told, f"{count_text(ended['done'], 'dead letter')} deleted")
-    require_all_read(ended)
+    require_all_read(ended["job"], ended["damaged"])

@@ -113,7 +113,7 @@ def replay(
     answer = {"count": count, "to": to, "dry_run": False, "resumed": resumed, "job": ended["job"]}
     again = f"; {ended['dead_again']:,} died again" if ended["dead_again"] else ""
     out.emit(answer, f"{count_text(count, 'dead letter')} replayed{place}{again}")
-    require_all_read(ended)
+    require_all_read(ended["job"], ended["damaged"])
 
 
 class _Replay:

@@ -113,7 +113,7 @@ def follow(job: Number, url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEO
     found = follow_job(url, timeout, ask(url, timeout, "job.show", job=job), Output(json=json))
     _emit(found, json=json)
     require_done(found)
-    require_all_read(found)
+    require_all_read(found["job"], found["damaged"])
 
 
 @app.command()

@@ -88,12 +88,11 @@ def require_done(job: dict[str, Any]) -> None:
     raise PartlyDone(f"job {number} is {job['state']}{why}; {_progress(job)}{more}")
 
 
-def require_all_read(job: dict[str, Any]) -> None:
+def require_all_read(job: int | str, damaged: int) -> None:
     """Of one that is done. Raises PartlyDone: some letters were damaged, and stay where they are."""
-    if job["damaged"]:
+    if damaged:
         raise PartlyDone(
-            f"job {job['job']} is done; {count_text(job['damaged'], 'more letter')} cannot be read and were left where "
-            "they are"
+            f"job {job} is done; {count_text(damaged, 'more letter')} cannot be read and were left where they are"
         )
 
 

@@ -32,7 +32,7 @@ def save_result(url: str, timeout: float, job: str, file: Path, out: Output) -> 
     if not is_standard(file):
         told = {"job": job, "count": tail["count"], "damaged": tail["damaged"], "file": str(file)}
         out.emit(told, f"{count_text(tail['count'], 'dead letter')} written to {file}")
-    require_all_read({"job": job, "damaged": tail["damaged"]})
+    require_all_read(job, tail["damaged"])
 
 
 async def _copy(mq: Client, job: str, stream: BinaryIO, out: Output) -> dict[str, Any]:

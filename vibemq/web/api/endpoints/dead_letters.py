@@ -33,7 +33,7 @@ from vibemq.web.api.endpoints.shapes import (
 )
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.hiding import check_filters, without_bodies
-from vibemq.web.limits import EXTEND
+from vibemq.web.limits import extender
 
 EXPORT_PAGE = 500
 MESSAGE_BYTES_MAX = 1_572_864
@@ -112,11 +112,10 @@ async def exported(exchange: Exchange) -> AsyncIterator[bytes]:
     after: int | None = 0
     known: set[int] = set()
     """Damaged letters of a page that is read again."""
-    extend = exchange.request.scope.get(EXTEND)
+    extend = extender(exchange.request.scope)
     first, changed = _permissions(exchange), False
     while after is not None:
-        if extend is not None:
-            extend(PAGE_TIMEOUT_S)
+        extend(PAGE_TIMEOUT_S)
         rights = _rights(exchange)
         try:
             page = await _page(exchange, after)

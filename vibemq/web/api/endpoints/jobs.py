@@ -24,7 +24,7 @@ from vibemq.web.api.endpoints.shapes import (
 )
 from vibemq.web.api.guardrails.json_shapes import LISTS_BYTES_MAX, LISTS_MARKS_MAX
 from vibemq.web.api.kinds import Kind
-from vibemq.web.limits import EXTEND
+from vibemq.web.limits import extender
 
 PART_TIMEOUT_S = 60.0
 """For a part of a file to be read and taken."""
@@ -63,10 +63,9 @@ async def result(exchange: Exchange) -> Response:
 
 
 async def _parts(exchange: Exchange, part: dict[str, Any]) -> AsyncIterator[bytes]:
-    extend = exchange.request.scope.get(EXTEND)
+    extend = extender(exchange.request.scope)
     while True:
-        if extend is not None:
-            extend(PART_TIMEOUT_S)
+        extend(PART_TIMEOUT_S)
         yield base64.b64decode(part["data"])
         if part["next"] is None:
             return

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from vibemq.errors import ConnectionLimit, VibeMQError
@@ -58,6 +59,11 @@ class HttpPeer:
         Raises:
             VibeMQError: the refusal.
         """
+        # The future has no name here: a refusal that it keeps has this frame in its traceback, and only the cycle
+        # collector would free them.
+        return await self._asked(command, heard)
+
+    def _asked(self, command: Callable[[int, Any], Command], heard: Callable[[Any], None]) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def told(result: Any) -> None:
@@ -66,7 +72,7 @@ class HttpPeer:
             _tell(future, result)
 
         self.session.ask(command, told)
-        return await future
+        return future
 
     async def publish(self, queue: str, rows: Rows, extras: Extras | None) -> Published:
         """Answered when the promise of the queue holds for all that is not refused."""
@@ -86,7 +92,7 @@ class HttpPeer:
             wait_ms=wait_ms,
             ack_timeout_ms=ack_timeout_ms,
             now=now,
-            told=lambda result: _tell(future, result),
+            told=partial(_tell, future),
         )
         try:
             return await future
@@ -96,6 +102,9 @@ class HttpPeer:
             elif future.done() and not future.cancelled() and future.exception() is None:
                 self.session.give_back(future.result())
             raise
+        finally:
+            # See `ask`.
+            del future, fetch
 
 
 class _PeerKey(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from starlette.responses import Response
 
 from vibemq.web.api.streams.frames import HEARTBEAT, bye, hello
-from vibemq.web.limits import EXTEND, LIVE, Receive, Scope, Send
+from vibemq.web.limits import LIVE, Receive, Scope, Send, extender
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_S = 15.0
@@ -89,7 +89,7 @@ class EventStream(Response):
             self._source.close()
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        extend: Callable[[float], None] = scope.get(EXTEND, _nothing)
+        extend = extender(scope)
         scope.get(LIVE, _nothing)()
         gone = asyncio.ensure_future(until_gone(receive))
         woken = self._streams.enter()

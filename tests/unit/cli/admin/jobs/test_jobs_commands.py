@@ -23,6 +23,6 @@ def test_a_replay_says_where_its_letters_go(to: str | None, filter_: dict[str, s
 
 def test_letters_that_cannot_be_read_are_told() -> None:
     """A script that exports and then purges must not lose what it has not got."""
-    require_all_read({"job": "7", "damaged": 0})
+    require_all_read("7", 0)
     with pytest.raises(PartlyDone, match=r"job 7 is done; 3 more letters cannot be read"):
-        require_all_read({"job": "7", "damaged": 3})
+        require_all_read("7", 3)

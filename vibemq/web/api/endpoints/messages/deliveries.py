@@ -20,6 +20,7 @@ from vibemq.web.api.arguments import checked
 from vibemq.web.api.contract import Endpoint, Exchange
 from vibemq.web.api.endpoints.shapes import INSTANT, MESSAGE_HEADERS, NULLABLE_TEXT, TEXT, WHOLE, listed, record
 from vibemq.web.api.errors import MEANINGS, HttpCode, Problem, as_problem
+from vibemq.web.api.guardrails.deadlines import in_time
 from vibemq.web.api.guardrails.json_shapes import LISTS_MARKS_MAX
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.leases import Lease
@@ -171,7 +172,7 @@ async def settle_many(exchange: Exchange) -> Response:
             "settlements",
         )
     door = exchange.state.door
-    async with exchange.in_time():
+    async with in_time(exchange.request, exchange.endpoint.timeout_s):
         outcomes = await settle(door.peers, door.seal, exchange.user.principal, items)
     results = [_result(outcome) for outcome in outcomes]
     failed = [outcome.error for outcome in outcomes if outcome.error is not None]

@@ -14,6 +14,7 @@ from vibemq.web.api.answers import json_answer
 from vibemq.web.api.contract import BYTES, JSON, NDJSON, Endpoint, Exchange, Parameter
 from vibemq.web.api.endpoints.shapes import ANYTHING, NULLABLE_TEXT, TEXT, WHOLE, listed, record
 from vibemq.web.api.errors import Problem, as_problem
+from vibemq.web.api.guardrails.deadlines import in_time
 from vibemq.web.api.guardrails.json_shapes import LISTS_BYTES_MAX
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.messages.leases import key_of
@@ -178,7 +179,7 @@ def _refused_json(refused: RefusedMessage) -> dict[str, Any]:
 async def _ask_to_publish(exchange: Exchange, batch: NewMessages) -> Published:
     peer = exchange.state.door.peers.of(exchange.user.principal, exchange.user.host)
     try:
-        async with exchange.in_time():
+        async with in_time(exchange.request, exchange.endpoint.timeout_s):
             return await peer.publish(exchange.path["queue"], batch.packed(), batch.extras or None)
     except Problem:
         # Who asks again with the same key hears what has become of it, where the queue knows the key.

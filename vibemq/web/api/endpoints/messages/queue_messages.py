@@ -23,7 +23,7 @@ from vibemq.web.api.endpoints.shapes import (
 from vibemq.web.api.errors import HttpCode, Problem
 from vibemq.web.api.kinds import Kind
 from vibemq.web.api.services import BodyDownload
-from vibemq.web.limits import EXTEND
+from vibemq.web.limits import extender
 
 log = logging.getLogger("vibemq.http")
 
@@ -112,7 +112,7 @@ async def download(exchange: Exchange) -> Response:
 async def parts(exchange: Exchange, found: BodyDownload) -> AsyncIterator[bytes]:
     """Each when the one before is on its way: a large body is not copied as a whole."""
     size = len(found.body)
-    extend = exchange.request.scope.get(EXTEND, _no_deadline)
+    extend = extender(exchange.request.scope)
     extend(DOWNLOAD_S + size / BYTES_PER_S_MIN)
 
     def cut() -> None:
@@ -132,10 +132,6 @@ async def parts(exchange: Exchange, found: BodyDownload) -> AsyncIterator[bytes]
             yield bytes(found.body[at : at + PART_BYTES])
             found.row_left = max(0, size - at - PART_BYTES)
             await asyncio.sleep(0)
-
-
-def _no_deadline(seconds: float) -> None:
-    """Of a request that has come without a connection of ours."""
 
 
 def byte_range(header: str, size: int) -> tuple[int, int]:
