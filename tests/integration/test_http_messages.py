@@ -715,14 +715,16 @@ async def test_few_are_handed_out_at_a_time_where_that_settles_them(api: ApiClie
     assert [len(await fetch(api, group="g", max=100)) for _ in range(3)] == [5, 2, 0]
 
 
+@pytest.mark.parametrize("dedup_window_ms", [0, 60_000])
 async def test_a_publish_that_waits_for_too_long_is_answered_and_its_key_tells_what_became_of_it(
-    api: ApiClient,
+    api: ApiClient, dedup_window_ms: int
 ) -> None:
+    """Whether the queue knows the key or not: while the first request is under way the second is not carried out."""
     web = api.broker._listeners.web
     assert web is not None
     assert web._api is not None
     endpoint = web._api.app.contract._paths["/queues/{queue}/messages"]["POST"]
-    options = {"max_messages": 1, "overflow": "block_publisher", "dedup_window_ms": 60_000}
+    options = {"max_messages": 1, "overflow": "block_publisher", "dedup_window_ms": dedup_window_ms}
     await api.done("PUT", "/queues/q", json=options)
     await publish(api)
     keyed = {**BYTES, "Idempotency-Key": "k"}
@@ -732,8 +734,11 @@ async def test_a_publish_that_waits_for_too_long_is_answered_and_its_key_tells_w
     finally:
         object.__setattr__(endpoint, "timeout_s", 30.0)
     assert (late.status_code, late.json()["code"]) == (504, "TIMEOUT")
+    busy = await api.code("POST", "/queues/q/messages", content=b"y", headers=keyed)
+    assert busy == (409, "IDEMPOTENCY_BUSY")
     [first] = await fetch(api, wait_ms=20_000)
     await api.done("POST", "/deliveries", json={"settlements": [{"lease": first["lease"], "verb": "ack"}]})
     [second] = await fetch(api, wait_ms=20_000)
-    again = await api.done("POST", "/queues/q/messages", content=b"y", headers=keyed)
-    assert (second["payload"], again["duplicate"], info(api).ready) == ("y", True, 0)
+    again = await api.ask("POST", "/queues/q/messages", content=b"y", headers=keyed)
+    assert (second["payload"], again.json()["sequence"], info(api).ready) == ("y", second["sequence"], 0)
+    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (200, "true")

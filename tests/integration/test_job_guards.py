@@ -1,5 +1,7 @@
 """What stops a job for a while: a canary, letters that die again, a full queue, memory or disk."""
 
+from typing import Any
+
 import pytest
 
 from tests.integration.full_disk import FullDisk
@@ -91,6 +93,29 @@ async def test_a_queue_that_takes_letters_again_gets_them_before_those_behind(
     broker.advance(1)
     job = await reached(mq, number, "done")
     assert (job["done"], job["examined"], job["skipped"]) == (46, 46, 0)
+
+
+async def test_a_look_behind_queues_that_take_no_letters_goes_on_where_it_was(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it takes much longer than the letters at the cursor wait until they are tried again."""
+    broker, mq = started
+    for module in (letters, worker):
+        monkeypatch.setattr(module, "PAGE_LETTERS", 4)
+    gone = [f"gone-{number}" for number in range(8)]
+    for queue in (*gone, "b"):
+        await dead(mq, broker, queue, 4)
+    for queue in gone:
+        await mq.delete_queue(queue)
+    read = letters.LetterPages.read
+
+    async def read_slowly(*arguments: Any) -> letters.LetterPage:
+        broker.advance(0.6)
+        return await read(*arguments)
+
+    monkeypatch.setattr(letters.LetterPages, "read", read_slowly)
+    number = (await mq.admin("job.start", kind="replay"))["job"]
+    await reached(mq, number, "waiting", "'gone-0' does not exist", done=4)
 
 
 async def test_a_letter_that_fits_into_no_room_holds_the_job(started: Started) -> None:

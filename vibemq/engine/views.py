@@ -231,19 +231,28 @@ class _Look:
 
     def finds(self, stretch: Stretch) -> Generator[None, None, bool]:
         queue_id, first, last = stretch
+        if self._is_due(1):
+            yield
         queue = self._state.queues_by_id.get(queue_id)
         if queue is None:
             return False
-        if any(added.first <= last and first <= added.last for added in queue.unseen):
+        # What is unseen lies behind all that a group has; what leaves may come back.
+        if queue.leaving or (queue.unseen and last >= queue.unseen[0].first):
             return True
         for group in list(queue.groups.values()):
             if group.waiting_within(first, last) or (group.in_flight and group.held_within([(first, last)])):
                 return True
-            self._looked += 1 + len(group.consumers) // CONSUMERS_AS_GROUP
-            if self._looked >= GROUPS_PER_STEP:
-                self._looked = 0
+            if self._is_due(1 + len(group.consumers) // CONSUMERS_AS_GROUP):
                 yield
         return False
+
+    def _is_due(self, work: int) -> bool:
+        """Whether there was so much that others have their turn."""
+        self._looked += work
+        if self._looked < GROUPS_PER_STEP:
+            return False
+        self._looked = 0
+        return True
 
 
 def group_oldest(group: Group) -> int:

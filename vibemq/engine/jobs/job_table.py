@@ -124,8 +124,14 @@ class JobTable:
     def old(self, now: int) -> list[StoredJob]:
         """Those that have ended long ago, the oldest first, without the latest of all jobs: the next is numbered behind
         it."""
-        found = (job for job in self.by_id.values() if job.is_over(now) and job.job_id != self.next_id - 1)
+        latest = self.latest_id
+        found = (job for job in self.by_id.values() if job.is_over(now) and job.job_id != latest)
         return sorted(found, key=lambda job: (job.ended_at, job.job_id))
+
+    @property
+    def latest_id(self) -> int:
+        """0 = there is none."""
+        return max(self.by_id, default=0)
 
     def exports(self) -> list[StoredJob]:
         """Those that have a file, or will have one."""

@@ -67,7 +67,10 @@ class JobLettersDied:
 
 @dataclass(slots=True)
 class JobMadeSettled:
-    """Nobody has any message of these stretches any more, so none of them dies: the job need not remember them."""
+    """Nobody has any message of these stretches any more, so none of them dies: the job need not remember them.
+
+    Where a queue keeps what is settled, a group that goes back to them may still have some die: these are not counted.
+    """
 
     job_id: int
     stretches: list[Stretch]

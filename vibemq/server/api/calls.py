@@ -1,7 +1,7 @@
 """Operations for requests over HTTP: the same registry, rights and audit lines as for every peer, without a peer."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from vibemq.errors import AuthError, RateLimited, ShuttingDown, VibeMQError, forget_frames
@@ -39,6 +39,9 @@ class ApiCalls:
 
     def failed(self) -> None:
         self._runner.note_fault()
+
+    def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        self._background_tasks.begin(work, *arguments)
 
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Raises VibeMQError."""

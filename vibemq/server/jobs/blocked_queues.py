@@ -45,7 +45,7 @@ class BlockedQueues:
             self.reached = last
         else:
             # The queues that took no letters may do so by now: they come first, and this goes on where it was.
-            self.clear(resume_behind=last)
+            self.reached, self._resume_behind = 0, last
 
     def end_pass(self, now: int) -> tuple[str, int]:
         """Go back to the cursor. The oldest of the reasons, and in how many ms to look again."""
@@ -55,6 +55,10 @@ class BlockedQueues:
         self.clear()
         return first
 
-    def clear(self, *, resume_behind: int = 0) -> None:
-        """What is read next is read from the cursor."""
-        self.reasons, self.reached, self._resume_behind = {}, 0, resume_behind
+    def clear(self) -> None:
+        """No letter waits at the cursor, or the pass is over."""
+        self.reasons, self.reached, self._resume_behind = {}, 0, 0
+
+    def try_again(self) -> None:
+        """The letters at the cursor are read again, and it is not known of any queue that it takes none."""
+        self.reasons = {}

@@ -24,6 +24,8 @@ STILL = (JobState.PAUSED, JobState.HELD)
 
 
 class TableOfJobs(Protocol):
+    def get(self, job_id: int) -> StoredJob | None: ...
+
     def page(self, before: int, limit: int, fits: Callable[[StoredJob], bool]) -> list[StoredJob]: ...
 
     def old(self, now: int) -> list[StoredJob]: ...
@@ -50,8 +52,10 @@ class StillJobs:
 
     async def tidy(self) -> None:
         """Cancel them; then their files are deleted as those of other cancelled jobs are."""
-        for job in self._jobs.page(0, JOBS_MAX, self._is_still):
-            if why := self._why_over(job):
+        for found in self._jobs.page(0, JOBS_MAX, self._is_still):
+            # As it is by now: while another one was cancelled somebody may have gone on with it.
+            job = self._jobs.get(found.job_id)
+            if job is not None and self._is_still(job) and (why := self._why_over(job)):
                 await self._cancel(job, why)
 
     async def _cancel(self, job: StoredJob, why: str) -> None:

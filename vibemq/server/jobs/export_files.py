@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from vibemq.errors import StorageError
-from vibemq.model.jobs.job import KEPT_MS, JobState, StoredJob
+from vibemq.model.jobs.job import JobState, StoredJob
 from vibemq.operations.contracts import InstantSource
 from vibemq.server.jobs.export_folder import ExportFolder, ExportName, ExportSize
 
@@ -162,8 +162,7 @@ class ExportFiles:
             return "there is no such job any more"
         if job.state in (JobState.CANCELLED, JobState.FAILED):
             return f"the job is {job.state}"
-        too_old = job.has_ended and job.ended_at < self._clock.now() - KEPT_MS
-        return "the job has ended seven days ago" if too_old else ""
+        return "the job has ended seven days ago" if job.is_over(self._clock.now()) else ""
 
 
 def _read(folder: ExportFolder, name: ExportName, offset: int, size: int) -> str:

@@ -193,15 +193,17 @@ class JobWorker:
                 await self._yield_turn()
             await self._sleep_until(free_at)
             return
-        if self._page is None or self._page.is_done:
-            if self._page is not None and self._page.is_last and self._page.is_complete:
+        if self._page is not None and self._page.is_done and self._page.is_complete:
+            self._blocked.clear()
+            if self._page.is_last:
                 await self._finish(job)
                 return
+        await self._forget_settled(job)
+        if self._page is None or self._page.is_done:
             self._page = await self._read(job)
             if self._page.is_done:
                 self._pass_page(job, self._page)
                 return
-        await self._forget_settled(job)
         if job.plan.kind is JobKind.EXPORT_DEAD:
             await self._write_out(job, self._page)
         else:
@@ -237,7 +239,7 @@ class JobWorker:
         if job.plan.kind is JobKind.EXPORT_DEAD and job.rate:
             most = min(most, self._pace.letters(job.rate))
         if not self._blocked.reached:
-            self._blocked.clear()
+            self._blocked.try_again()
             return await self._pages.read(job.cursor, most)
         page = await self._pages.read(self._blocked.reached, most, self._blocked.reasons)
         page.pass_over()

@@ -3,11 +3,13 @@
 route → host → origin → login → rate and slot → query → rights → content type, body → idempotency → endpoint → answer
 """
 
+import asyncio
 import logging
 import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -59,6 +61,7 @@ log = logging.getLogger("vibemq.http")
 
 URL_BYTES_MAX = 8_192
 _BASE = BASE.split("/")
+_STOPPED = "the broker is stopping; what was asked for may not have been carried out"
 _INTERRUPTED = (
     "the first request with this key ended with a fault of the broker, and may have been carried out: look at what is "
     "there, and use another key"
@@ -107,11 +110,14 @@ class HttpApi:
         except (VibeMQError, Problem) as error:
             return self._refusal(request, request_id, error if isinstance(error, Problem) else as_problem(error))
         except Exception:
-            # A bug of ours ends one request: neither the broker nor the connection.
-            log.exception("%s of the HTTP API has failed", request.method, extra={"request": request_id})
-            self._services.operations.failed()
-            fault = "the broker could not carry out the request; its log has the reason"
-            return self._refusal(request, request_id, Problem(ErrorCode.SERVER_ERROR, fault))
+            return self._fault(request, request_id)
+
+    def _fault(self, request: Request, request_id: str) -> Response:
+        """In the handler of an exception: a bug of ours ends one request, neither the broker nor the connection."""
+        log.exception("%s of the HTTP API has failed", request.method, extra={"request": request_id})
+        self._services.operations.failed()
+        fault = "the broker could not carry out the request; its log has the reason"
+        return self._refusal(request, request_id, Problem(ErrorCode.SERVER_ERROR, fault))
 
     def _refusal(self, request: Request, request_id: str, problem: Problem) -> Response:
         browser = "sec-fetch-site" in request.headers or "cookie" in request.headers
@@ -228,22 +234,34 @@ class HttpApi:
         kept = self._kept.begin(key, digest, self._now_s())
         if kept is not None:
             return _again(kept)
+        exchange.to_its_end = True
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._services.operations.begin(self._answer_once, exchange, key, answer)
+        async with in_time(exchange.request, endpoint.timeout_s):
+            return await asyncio.shield(answer)
+
+    async def _answer_once(self, exchange: Exchange, key: Key, answer: "asyncio.Future[Response]") -> None:
+        """Also when nobody waits for it any more: until then the key is busy, and then it has this answer."""
+        refusal = partial(self._refusal, exchange.request, exchange.user.connection_id)
         try:
             response = await self._carry_out(exchange)
         except (VibeMQError, Problem) as error:
             if isinstance(error, StorageFull) and not error.may_hold:
                 exchange.passing = True
-            problem = error if isinstance(error, Problem) else as_problem(error)
-            response = self._refusal(exchange.request, exchange.user.connection_id, problem)
+            response = refusal(error if isinstance(error, Problem) else as_problem(error))
+        except Exception:
+            answer.set_result(self._fault(exchange.request, exchange.user.connection_id))
+            self._keep(key, refusal(Problem(ErrorCode.SERVER_ERROR, _INTERRUPTED)))
+            return
         except BaseException:
-            problem = Problem(ErrorCode.SERVER_ERROR, _INTERRUPTED)
-            self._keep(key, self._refusal(exchange.request, exchange.user.connection_id, problem))
+            # The broker stops. Who waits was not cancelled, and must not be told that it was.
+            answer.set_result(refusal(as_problem(ShuttingDown(_STOPPED))))
             raise
         if exchange.passing or not is_kept(response.status_code):
             self._kept.forget(key)
         else:
             self._keep(key, response)
-        return response
+        answer.set_result(response)
 
     def _keep(self, key: Key, response: Response) -> None:
         headers = tuple((name, value) for name, value in response.headers.items() if name != "content-length")
@@ -262,7 +280,7 @@ class HttpApi:
 
     async def _ask(self, exchange: Exchange, arguments: Mapping[str, Any]) -> Any:
         endpoint = exchange.endpoint
-        async with in_time(exchange.request, exchange.endpoint.timeout_s):
+        async with in_time(exchange.request, exchange.timeout_s):
             answered = await self._services.operations.ask(exchange.user, endpoint.operation, arguments)
         exchange.unchanged = answered.unchanged
         result = await plain(answered.result, endpoint.items)

@@ -69,6 +69,13 @@ class Exchange:
     """The operation had nothing to do."""
     passing: bool = False
     """What was refused may be accepted another time: the answer is not what an idempotency key stands for."""
+    to_its_end: bool = False
+    """Whoever brings its idempotency key again hears what became of it, so it is not ended by its deadline."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """For what it waits for."""
+        return None if self.to_its_end else self.endpoint.timeout_s
 
     @property
     def services(self) -> ApiServices:

@@ -125,8 +125,7 @@ class KeptAnswers:
         Raises:
             Problem: IDEMPOTENCY_CONFLICT, IDEMPOTENCY_BUSY.
         """
-        while self._entries and next(iter(self._entries.values())).until_s <= now_s:
-            self.forget(next(iter(self._entries)))
+        self._expire(now_s)
         entry = self._entries.get(key)
         if entry is None:
             self._put(key, _Entry(digest, now_s + KEPT_S))
@@ -141,6 +140,18 @@ class KeptAnswers:
                 HttpCode.IDEMPOTENCY_BUSY, "the first request with this Idempotency-Key is under way; ask again later"
             )
         return entry.answer
+
+    def _expire(self, now_s: float) -> None:
+        while self._entries:
+            key, entry = next(iter(self._entries.items()))
+            if entry.until_s > now_s:
+                return
+            if entry.answer is None:
+                # It may still be carried out, and a second one must not be.
+                entry.until_s = now_s + KEPT_S
+                self._entries.move_to_end(key)
+            else:
+                self.forget(key)
 
     def keep(self, key: Key, answer: KeptAnswer) -> None:
         entry = self._entries.get(key)

@@ -56,6 +56,9 @@ class OperationCalls(Protocol):
     def failed(self) -> None:
         """A request has ended by a fault of the broker: it counts as one."""
 
+    def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """Work that goes on also when the request for it has ended, until the broker stops."""
+
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Have an operation of `vibemq.operations` carried out.
 

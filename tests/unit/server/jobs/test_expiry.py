@@ -1,6 +1,7 @@
 """Which jobs that nobody goes on with are cancelled."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,6 +28,11 @@ class World:
         self.since = since
         self.cancelled: list[int] = []
         self.enabled = True
+        self.resumed: StoredJob | None = None
+        """Somebody goes on with it while the first one is cancelled."""
+
+    def get(self, job_id: int) -> StoredJob | None:
+        return next((job for job in self.jobs if job.job_id == job_id), None)
 
     def page(self, before: int, limit: int, fits: Callable[[StoredJob], bool]) -> list[StoredJob]:
         return [job for job in self.jobs if fits(job)]
@@ -44,6 +50,11 @@ class World:
         command = make(0, 1)
         assert command.state is JobState.CANCELLED
         self.cancelled.append(command.job_id)
+        self.jobs = tuple(
+            replace(job, state=JobState.RUNNING) if job is self.resumed else job
+            for job in self.jobs
+            if job.job_id != command.job_id
+        )
 
     async def ask_whole(self, make: Callable[[int, int], Any]) -> Any:
         raise NotImplementedError
@@ -73,3 +84,10 @@ async def test_jobs_whose_user_is_gone_end_some_day(since: int, expected: list[i
 async def test_exports_that_nobody_goes_on_with_end_whosever_they_are() -> None:
     jobs = (job(1, JobState.PAUSED, 99, JobKind.EXPORT_DEAD), job(2, JobState.PAUSED, 100, JobKind.EXPORT_DEAD))
     assert await World(*jobs, since=5).tidy() == [1]
+
+
+async def test_one_that_somebody_goes_on_with_meanwhile_is_not_cancelled() -> None:
+    jobs = [job(number, JobState.PAUSED, 99, JobKind.EXPORT_DEAD) for number in (1, 2, 3)]
+    world = World(*jobs, since=5)
+    world.resumed = jobs[1]
+    assert await world.tidy() == [1, 3]

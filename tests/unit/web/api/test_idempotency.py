@@ -60,10 +60,22 @@ def test_keys_of_others_are_others() -> None:
 def test_forgotten_after_an_hour_and_beyond_the_most() -> None:
     kept = KeptAnswers()
     kept.begin(KEY, b"body", 0.0)
+    kept.keep(KEY, ANSWER)
     assert kept.begin(KEY, b"other", KEPT_S) is None
     for number in range(KEPT_MAX + 1):
         done(kept, ("", "", 0, "", str(number)), KeptAnswer(200, (), b""))
     assert len(kept) == KEPT_MAX
+
+
+def test_what_is_under_way_is_not_forgotten_after_an_hour() -> None:
+    """A disk may stand still for so long, and what was asked for is carried out when it goes on."""
+    kept = KeptAnswers()
+    kept.begin(KEY, b"body", 0.0)
+    with pytest.raises(Problem):
+        kept.begin(KEY, b"body", KEPT_S)
+    kept.keep(KEY, ANSWER)
+    assert kept.begin(KEY, b"body", KEPT_S) == ANSWER
+    assert kept.begin(KEY, b"body", 2 * KEPT_S) is None
 
 
 def test_a_large_answer_is_not_kept() -> None:

@@ -71,11 +71,12 @@ def start(state: EngineState, step: Step, command: StartJob) -> None:
         cursor=plan.first_id - 1,
         events=(JobEvent(step.now, "created", plan.note),),
     )
+    # Before: what is forgotten stays so, also where there is no room for the new one, and the latest has to stay.
+    forget_old(state, step)
     jobs.add(job)
     step.note(JobStarted(job), Durability.STRONG)
     step.undo.append(partial(jobs.drop, [job.job_id]))
     let_run(state, step)
-    forget_old(state, step)
     step.answer(command, jobs.by_id[job.job_id], Durability.STRONG)
 
 
@@ -254,7 +255,7 @@ def forget_old(state: EngineState, step: Step) -> None:
     """Those that have ended long ago, or are too many; the latest job stays, since the next is numbered behind it."""
     jobs = state.jobs
     old = jobs.old(step.now)
-    others = {job.job_id for job in old} | jobs.with_file | {jobs.next_id - 1}
+    others = {job.job_id for job in old} | jobs.with_file | {jobs.latest_id}
     counted = sorted(
         (job for job in jobs.by_id.values() if job.has_ended and job.job_id not in others),
         key=lambda job: (job.ended_at, job.job_id),

@@ -15,13 +15,14 @@ LATE_S = 30.0
 
 
 @asynccontextmanager
-async def in_time(request: Request, timeout_s: float) -> AsyncIterator[None]:
-    """What is waited for within may take so long, and its connection is kept for so long.
+async def in_time(request: Request, timeout_s: float | None) -> AsyncIterator[None]:
+    """What is waited for within may take so long, and its connection is kept for so long. None: for ever.
 
     Raises:
         Problem: it has taken longer, and goes on without whoever has asked.
     """
-    extender(request.scope)(timeout_s + LATE_S)
+    if timeout_s is not None:
+        extender(request.scope)(timeout_s + LATE_S)
     try:
         async with asyncio.timeout(timeout_s):
             yield

@@ -9,6 +9,7 @@ from tests.unit.engine.handlers.jobs.jobs_driver import JobsDriver
 from vibemq.engine.handlers.jobs.starting import FINISHED_MAX
 from vibemq.engine.jobs.job_table import RUNNING_MAX
 from vibemq.engine.pacing import STEP_UNITS
+from vibemq.engine.views import GROUPS_PER_STEP
 from vibemq.errors import JobStateConflict
 from vibemq.model.commands import (
     ChangeJob,
@@ -444,6 +445,20 @@ def test_settled_stretches_are_forgotten_and_the_others_are_counted(driver: Jobs
     kill(driver, sequences[3])
     assert driver.job().dead_again == 1
     driver.check()
+
+
+def test_the_look_for_settled_stretches_pauses_also_where_none_is_settled(driver: JobsDriver) -> None:
+    count = 3 * GROUPS_PER_STEP
+    driver.bury(count)
+    driver.start()
+    for dead_id in range(1, count + 1):
+        driver.replay([dead_id], cursor=dead_id)
+        driver.publish(1)
+    assert len(driver.job().made) == count
+    pauses = 0
+    for _ in driver.engine.settled(1):
+        pauses += 1
+    assert pauses >= 3
 
 
 def test_the_stretches_that_are_remembered_are_bounded(driver: JobsDriver) -> None:

@@ -163,7 +163,7 @@ def test_a_key_ends_with_its_time_also_of_the_latest_job(driver: JobsDriver) -> 
     assert driver.start(user="ann", key="monthly", digest="same").job_id == first.job_id
     driver.advance(1)
     second = driver.start(user="ann", key="monthly", digest="another")
-    assert list(driver.engine.jobs.by_id) == [second.job_id] == [first.job_id + 1]
+    assert list(driver.engine.jobs.by_id) == [first.job_id, second.job_id] == [1, 2]
     driver.check()
     driver.restart()
     assert driver.start(user="ann", key="monthly", digest="another").job_id == second.job_id
@@ -177,6 +177,23 @@ def test_old_jobs_are_forgotten_where_nobody_starts_another(driver: JobsDriver) 
     driver.handle(ForgetJobs())
     assert list(driver.engine.jobs.by_id) == [3]
     driver.check()
+
+
+def test_no_number_is_given_twice_where_a_start_could_not_be_stored(driver: JobsDriver) -> None:
+    """The old jobs are forgotten as soon as there is room again, the new one is not there."""
+    for number in (1, 2):
+        driver.start()
+        driver.change(CANCELLED, job_id=number)
+    driver.advance(KEPT_MS + 1)
+    driver.hold = True
+    driver.handle(StartJob(0, "asked", JobPlan(kind=JobKind.REPLAY, filter={}, last_id=0)))
+    driver.refuse()
+    driver.hold = False
+    assert isinstance(driver.answer("asked"), StorageFull)
+    driver.handle(ForgetJobs())
+    assert list(driver.engine.jobs.by_id) == [2]
+    driver.restart()
+    assert driver.start().job_id == 3
 
 
 def test_a_job_whose_start_could_not_be_stored_was_not_started(driver: JobsDriver) -> None:
@@ -209,8 +226,9 @@ def test_jobs_that_ended_long_ago_are_forgotten_but_for_the_latest(driver: JobsD
         driver.change(CANCELLED, job_id=number + 1)
     assert len(driver.engine.jobs.by_id) == FINISHED_MAX + 1
     driver.advance(KEPT_MS + 1)
+    latest = max(driver.engine.jobs.by_id)
     job = driver.start()
-    assert list(driver.engine.jobs.by_id) == [job.job_id]
+    assert list(driver.engine.jobs.by_id) == [latest, job.job_id]
     driver.change(CANCELLED, job_id=job.job_id)
     driver.check()
     driver.restart()
@@ -247,6 +265,7 @@ def test_a_job_with_a_file_stays_for_its_time_and_counts_no_further(driver: Jobs
     late = ended_export(driver, "ann", file=True)
     driver.advance(KEPT_MS + 1)
     driver.start()
+    driver.handle(ForgetJobs())
     assert late not in driver.engine.jobs.by_id
     driver.check()
 

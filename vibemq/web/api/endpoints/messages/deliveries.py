@@ -172,7 +172,7 @@ async def settle_many(exchange: Exchange) -> Response:
             "settlements",
         )
     door = exchange.state.door
-    async with in_time(exchange.request, exchange.endpoint.timeout_s):
+    async with in_time(exchange.request, exchange.timeout_s):
         outcomes = await settle(door.peers, door.seal, exchange.user.principal, items)
     results = [_result(outcome) for outcome in outcomes]
     failed = [outcome.error for outcome in outcomes if outcome.error is not None]

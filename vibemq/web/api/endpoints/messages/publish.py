@@ -178,13 +178,10 @@ def _refused_json(refused: RefusedMessage) -> dict[str, Any]:
 
 async def _ask_to_publish(exchange: Exchange, batch: NewMessages) -> Published:
     peer = exchange.state.door.peers.of(exchange.user.principal, exchange.user.host)
-    try:
-        async with in_time(exchange.request, exchange.endpoint.timeout_s):
-            return await peer.publish(exchange.path["queue"], batch.packed(), batch.extras or None)
-    except Problem:
-        # Who asks again with the same key hears what has become of it, where the queue knows the key.
-        exchange.passing = bool(_dedup_window_ms(exchange))
-        raise
+    # It may wait for long, and the rows have all of it.
+    exchange.body = None
+    async with in_time(exchange.request, exchange.timeout_s):
+        return await peer.publish(exchange.path["queue"], batch.packed(), batch.extras or None)
 
 
 def _warnings(exchange: Exchange, batch: NewMessages) -> list[str]:
