@@ -707,6 +707,27 @@ async def test_a_message_whose_body_fits_into_no_answer_becomes_a_dead_letter(ap
     assert "too large for HTTP" in letter["error"]
 
 
+async def test_a_message_whose_body_fits_into_no_answer_stays_where_no_letters_are_kept(api: ApiClient) -> None:
+    """To turn it down would be to drop it, and others can have it."""
+    await api.done("PUT", "/queues/q", json={"dead_letter": False})
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.publish("q", b"small")
+        await mq.publish("q", b"x" * (2 << 20))
+        await mq.publish("q", b"behind")
+        [small] = await fetch(api, max=3, wait_ms=20_000)
+        assert small["payload"] == "small"
+        for _ in range(3):
+            refusal = await api.ask("POST", "/queues/q/deliveries", json={"max": 3})
+            assert (refusal.status_code, refusal.json()["code"]) == (413, "MESSAGE_TOO_LARGE")
+            assert "message 2 of queue 'q'" in refusal.json()["detail"]
+        async with mq.subscribe("q") as subscription:
+            large = await anext(aiter(subscription))
+            assert len(large.payload) == 2 << 20
+            await large.ack()
+    [behind] = await fetch(api, wait_ms=20_000)
+    assert behind["payload"] == "behind"
+
+
 async def test_few_are_handed_out_at_a_time_where_that_settles_them(api: ApiClient) -> None:
     await api.done("PUT", "/queues/q", json={"mode": "fan_out_without_ack"})
     assert await fetch(api, group="g") == []

@@ -151,13 +151,12 @@ def _check(target: Path, data_dir: Path | None) -> None:
 
 @contextmanager
 def _explained(target: Path) -> Iterator[None]:
-    """Raises InvalidOptions in place of OSError."""
+    """Raises InvalidOptions in place of OSError, and of ValueError, which a path with a null character gives."""
     try:
         yield
-    except OSError as error:
-        raise InvalidOptions(
-            f"the backup folder {target} cannot be used: {error.strerror or error}; choose another one"
-        ) from error
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise InvalidOptions(f"the backup folder {str(target)!r} cannot be used: {why}; choose another one") from error
 
 
 def _refuse_occupied(target: Path, *, occupied: bool) -> None:

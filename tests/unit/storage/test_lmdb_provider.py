@@ -286,6 +286,16 @@ def test_of_two_backups_into_one_folder_the_one_that_came_first_stays(provider: 
     other.close()
 
 
+def test_a_folder_that_takes_no_copy_does_not_end_the_checkpointer(provider: LmdbProvider, tmp_path: Path) -> None:
+    provider.append([*a_queue(), messages(1, 100)])
+    provider.backup(tmp_path / "first")
+    process = provider._driver._link.pid
+    with pytest.raises(StorageError, match=r"the copy was not finished: .*No such file"):
+        provider._driver.copy_store(tmp_path / "missing")
+    provider.backup(tmp_path / "second")
+    assert provider._driver._link.pid == process is not None
+
+
 def test_the_end_of_the_store_does_not_wait_for_a_backup(tmp_path: Path) -> None:
     provider = LmdbProvider(tmp_path / "data", SMALL.model_copy(update={"checkpointer_silence_ms": 600_000}))
     provider.open()

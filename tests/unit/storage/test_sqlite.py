@@ -118,6 +118,36 @@ def test_a_backup_that_fails_leaves_an_empty_folder(
     storage.backup(tmp_path / "copy")
 
 
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (sqlite3.SQLITE_FULL, StorageFull),
+        (sqlite3.SQLITE_IOERR_WRITE, StorageError),
+        (sqlite3.SQLITE_ERROR, StorageDamaged),
+    ],
+)
+def test_what_the_disk_of_a_backup_does_not_take_does_not_end_the_store(
+    storage: SqliteStorage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    expected: type[StorageError],
+) -> None:
+    def fails(*arguments: object) -> None:
+        error = sqlite3.OperationalError("so it was told")
+        error.sqlite_errorcode = code
+        raise error
+
+    storage.append(queue())
+    with monkeypatch.context() as patched:
+        patched.setattr(copying, "_copy", fails)
+        with pytest.raises(StorageError, match="so it was told") as refusal:
+            storage.backup(tmp_path / "copy")
+    assert type(refusal.value) is expected
+    storage.append([added(1, 1)])
+    storage.backup(tmp_path / "copy")
+
+
 def test_a_start_that_fails_late_leaves_nothing_open_and_the_next_one_serves(
     storage: SqliteStorage, data_dir: Path
 ) -> None:

@@ -664,8 +664,16 @@ class SqliteStorage:
     def backup(self, target: Path, progress: Progress | None = None) -> None:
         with self._lock:
             self._open_connection()
-        with translated(self._where):
+        try:
             back_up(self._path, target, self._now(), progress, lambda: self._ends)
+        except REFUSALS as exc:
+            error = translate(exc, self._where)
+            if isinstance(error, StorageDamaged):
+                raise error from exc
+            # The store was only read: what is wrong is wrong with the copy.
+            told = f"the backup into {target} failed: {exc}"
+            full = isinstance(error, StorageFull)
+            raise (StorageFull(f"{told}; free space on its disk") if full else StorageError(told)) from exc
 
     def compact(self, progress: Progress | None = None) -> int:
         with self._lock:

@@ -20,11 +20,12 @@ from typing import Any
 
 import lmdb
 
-from vibemq.errors import StorageError, StorageFull
+from vibemq.errors import StorageError, StorageFailed, StorageFull
 from vibemq.storage.lmdb.checkpoint.checkpoint import Checkpoint, SegmentToApply
 from vibemq.storage.lmdb.compaction import need_room, write_compacted
 from vibemq.storage.lmdb.environment.env import flush_again, open_writer
 from vibemq.storage.lmdb.environment.free_pages import unused_pages
+from vibemq.storage.lmdb.environment.tables import translated
 from vibemq.storage.lmdb.environment.writer_lock import WriterLock
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.local.disk import RealDisk
@@ -58,8 +59,7 @@ class Checkpointer:
         if "apply" in order:
             return self._apply(order)
         if "backup" in order:
-            self._env.copy(order["backup"], compact=True)
-            return {"done": "backup"}
+            return self._copy(order["backup"])
         if "compact" in order:
             return self._compact()
         raise ValueError(f"unknown order {order!r}")
@@ -71,6 +71,19 @@ class Checkpointer:
         )
         applied = {"applied": self._checkpoint.applied_lsn}
         return {**applied, "unused": unused_pages(self._layout.data_file)} if order["count"] else applied
+
+    def _copy(self, folder: str) -> dict[str, Any]:
+        """What the folder's disk does not take is an answer like another: the store is as it was."""
+        try:
+            with translated(folder):
+                self._env.copy(folder, compact=True)
+        except StorageFailed as error:
+            return {"refused": "backup", "error": str(error.__cause__)}
+        except StorageFull as error:
+            return {"refused": "backup", "error": str(error), "code": error.code.value}
+        except (StorageError, OSError) as error:
+            return {"refused": "backup", "error": str(error)}
+        return {"done": "backup"}
 
     def _compact(self) -> dict[str, Any]:
         """No room for the copy is an answer like another: the store is as it was."""

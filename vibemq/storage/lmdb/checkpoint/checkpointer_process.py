@@ -14,6 +14,8 @@ The checkpointer is the module `vibemq.storage.lmdb.checkpoint.checkpointer`. Bo
                                       {"working": lsn}           about every second of a long order
                                       {"done": "backup"}         an order that is no checkpoint was carried out
                                       {"refused": "compact", "error": sentence}      no room for it; nothing changed
+                                      {"refused": "backup", "error": sentence}       the folder does not take it
+                                      {"refused": "backup", "error": sentence, "code": "STORAGE_FULL"}
                                       {"failed": code, "error": sentence}        the process ends
                                       {"failed": "STORAGE_FULL", "error": sentence, "limit": as in StorageFull}
 

@@ -82,6 +82,8 @@ class CheckpointDriver:
         self._last_order_at = time.monotonic()
         self._applied_at = time.monotonic()
         self._done = ""
+        self._not_copied: dict[str, Any] = {}
+        """The answer, of a backup whose folder did not take it."""
         self._full_failures = 0
         self._compacting = False
         self._compact_not_before = 0.0
@@ -224,17 +226,20 @@ class CheckpointDriver:
     # -- inside ---------------------------------------------------------------------------------------------------
 
     def _copy(self, target: Path) -> None:
-        self._done = ""
+        self._done, self._not_copied = "", {}
         if not self._link.ask({"backup": str(target)}):
             raise StorageError(f"the checkpointer is not running ({self._link.last_error}); try again")
         pid, hung, silence_s = self._link.pid, self.hung, self._silence_max_s
         try:
-            self._wait(lambda: self._done == "backup" or self._link.pid != pid, math.inf)
+            self._wait(lambda: self._done == "backup" or bool(self._not_copied) or self._link.pid != pid, math.inf)
         except BaseException:
             self._link.kill()
             raise
         if self._done == "backup":
             return
+        if answer := self._not_copied:
+            told = f"the copy was not finished: {answer['error']}"
+            raise StorageFull(told) if answer.get("code") == ErrorCode.STORAGE_FULL else StorageError(told)
         why = self._link.last_error or "the checkpointer ended"
         if self.hung != hung:
             why = f"it did not grow for {silence_s:.0f} s; see whether the disk of {target} still takes data"
@@ -358,7 +363,7 @@ class CheckpointDriver:
             if "applied" in answer:
                 self._link.works()
                 self._silence_max_s = self._settings.checkpointer_silence_ms / 1000
-            if self._compacting and (answer.get("done") == "compact" or "refused" in answer):
+            if self._compacting and ("compact" in (answer.get("done"), answer.get("refused"))):
                 self._compacted(answer)
                 continue
             if "failed" in answer:
@@ -367,6 +372,8 @@ class CheckpointDriver:
                 self._one_by_one = self.disk_was_full and not self._one_by_one
                 logger.error("checkpoint failed: %s", answer.get("error", answer["failed"]))
             self._done = str(answer.get("done", self._done))
+            if answer.get("refused") == "backup":
+                self._not_copied = answer
 
     def _compacted(self, answer: dict[str, Any]) -> None:
         self._compacting = False

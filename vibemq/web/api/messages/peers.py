@@ -80,7 +80,15 @@ class HttpPeer:
         return published
 
     async def fetch(
-        self, queue: str, group: str | None, most: int, *, wait_ms: int, ack_timeout_ms: int, now: int
+        self,
+        queue: str,
+        group: str | None,
+        most: int,
+        *,
+        wait_ms: int,
+        ack_timeout_ms: int,
+        keeps_letters: bool,
+        now: int,
     ) -> FetchedBatch:
         """Up to `most` messages; none when nothing has come until then. What has come for whoever does not wait any
         more goes back unharmed."""
@@ -91,6 +99,7 @@ class HttpPeer:
             most,
             wait_ms=wait_ms,
             ack_timeout_ms=ack_timeout_ms,
+            keeps_letters=keeps_letters,
             now=now,
             told=partial(_tell, future),
         )

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from vibemq.errors import RateLimited, ShuttingDown, VibeMQError
+from vibemq.errors import MessageTooLarge, RateLimited, ShuttingDown, VibeMQError
 from vibemq.model.commands import Command, SetCapacity, Settle, Settlement, Subscribe, Unsubscribe
 from vibemq.model.effects import ConsumerEnded, ConsumerLeft, Deliver, Effect, Reply, Subscribed
 from vibemq.model.options import QueueOptions
 from vibemq.model.rows import LARGE_ROW_BYTES, RowView
 from vibemq.model.stored import Slice
 from vibemq.protocols.session import Goodbye, OptionalVerbs, Principal, Request, SessionContext
+from vibemq.web.api.messages.held import HeldMessages
 
 HELD_MAX = 10_000
 """Messages that are fetched and not settled, of one principal."""
@@ -70,6 +71,7 @@ class Fetch:
     until: int
     """It waits no longer than that."""
     told: Told
+    keeps_letters: bool
     group: str = ""
     subscribed: bool = False
     ending: bool = False
@@ -78,16 +80,8 @@ class Fetch:
     """Whoever asked has gone: what comes goes back unharmed."""
     messages: list[FetchedMessage] = field(default_factory=list)
     settled: bool = False
-
-
-@dataclass(slots=True)
-class _Held:
-    """What one consumer has that was answered."""
-
-    count: int
-    ack_timeout_ms: int
-    until: int
-    """By then the engine has taken back what is left."""
+    refusal: VibeMQError | None = None
+    """Why nothing comes, where nothing has."""
 
 
 class HttpPeerSession(OptionalVerbs):
@@ -106,7 +100,7 @@ class HttpPeerSession(OptionalVerbs):
         self._asked: set[_Asked] = set()
         """Not answered yet."""
         self._fetches: dict[int, Fetch] = {}
-        self._held: dict[int, _Held] = {}
+        self._held = HeldMessages()
         self._last_consumer = 0
         self._idle_since = context.now
         self._farewell: VibeMQError | None = None
@@ -130,7 +124,7 @@ class HttpPeerSession(OptionalVerbs):
     @property
     def held(self) -> int:
         """Messages that are fetched and not known to be settled."""
-        return sum(held.count for held in self._held.values())
+        return self._held.count
 
     @property
     def idle(self) -> bool:
@@ -151,9 +145,22 @@ class HttpPeerSession(OptionalVerbs):
         self._say(command(self.number, partial(self._answered, asked)))
 
     def fetch(
-        self, queue: str, group: str | None, most: int, *, wait_ms: int, ack_timeout_ms: int, now: int, told: Told
+        self,
+        queue: str,
+        group: str | None,
+        most: int,
+        *,
+        wait_ms: int,
+        ack_timeout_ms: int,
+        keeps_letters: bool,
+        now: int,
+        told: Told,
     ) -> Fetch | None:
-        """`told` gets a `FetchedBatch`. None: it was refused, and told so."""
+        """`told` gets a `FetchedBatch`. None: it was refused, and told so.
+
+        Args:
+            keeps_letters: what the session turns down is not lost.
+        """
         pending = sum(fetch.most for fetch in self._fetches.values())
         if self.held + pending + most > HELD_MAX:
             self._forget_gone()
@@ -166,7 +173,9 @@ class HttpPeerSession(OptionalVerbs):
             )
             return None
         self._last_consumer += 1
-        fetch = Fetch(self._last_consumer, queue, most, ack_timeout_ms, max(now, self._now) + wait_ms, told)
+        fetch = Fetch(
+            self._last_consumer, queue, most, ack_timeout_ms, max(now, self._now) + wait_ms, told, keeps_letters
+        )
         self._fetches[fetch.consumer] = fetch
         self._say(
             Subscribe(
@@ -185,9 +194,7 @@ class HttpPeerSession(OptionalVerbs):
 
     def _forget_gone(self) -> None:
         """What went with its queue or group: of a fetch that is over, nobody says so."""
-        holding = set(self._consumers(self.number))
-        for consumer in [consumer for consumer in self._held if consumer not in holding]:
-            del self._held[consumer]
+        self._held.keep(set(self._consumers(self.number)))
 
     def abandon(self, fetch: Fetch) -> None:
         """Nobody waits for it any more."""
@@ -203,20 +210,16 @@ class HttpPeerSession(OptionalVerbs):
 
     def settled(self, consumer: int, count: int) -> None:
         """So many messages of the consumer are not held any more."""
-        held = self._held.get(consumer)
-        if held is not None:
-            held.count -= count
-            if held.count <= 0:
-                del self._held[consumer]
+        self._held.settle(consumer, count)
 
     def extended(self, consumer: int, ack_timeout_ms: int | None) -> int:
         """Some messages of the consumer may be held for so long from now on (None: as long as at first). When their
         time is over; 0 = not known."""
-        held = self._held.get(consumer)
-        if held is None:
+        fetched_for_ms = self._held.ack_timeout_ms(consumer)
+        if fetched_for_ms is None:
             return 0
-        until = self._now + (held.ack_timeout_ms if ack_timeout_ms is None else ack_timeout_ms)
-        held.until = max(held.until, until + GRACE_MS)
+        until = self._now + (fetched_for_ms if ack_timeout_ms is None else ack_timeout_ms)
+        self._held.extend(consumer, until + GRACE_MS)
         return until
 
     def leave(self) -> None:
@@ -262,12 +265,13 @@ class HttpPeerSession(OptionalVerbs):
             return
         fetch.done = True
         self._fetches.pop(fetch.consumer, None)
-        if isinstance(result, VibeMQError):
-            fetch.told(result)
+        refusal = result if isinstance(result, VibeMQError) else fetch.refusal
+        if refusal is not None and (refusal is result or not fetch.messages):
+            fetch.told(refusal)
             return
         if fetch.messages and not fetch.settled:
             until = self._now + fetch.ack_timeout_ms + GRACE_MS
-            self._held[fetch.consumer] = _Held(len(fetch.messages), fetch.ack_timeout_ms, until)
+            self._held.add(fetch.consumer, len(fetch.messages), fetch.ack_timeout_ms, until)
         batch = FetchedBatch(
             fetch.consumer, fetch.queue, fetch.group, fetch.ack_timeout_ms, fetch.messages, self._now, fetch.settled
         )
@@ -276,16 +280,16 @@ class HttpPeerSession(OptionalVerbs):
         fetch.told(batch)
 
     def _given_back(self, consumer: int, result: Any) -> None:
-        self._held.pop(consumer, None)
+        self._held.drop(consumer)
 
     def apply(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Reply) and effect.token is not None:
                 effect.token(effect.result)
             elif isinstance(effect, ConsumerLeft):
-                self._held.pop(effect.consumer, None)
+                self._held.drop(effect.consumer)
             elif isinstance(effect, ConsumerEnded):
-                self._held.pop(effect.consumer, None)
+                self._held.drop(effect.consumer)
                 fetch = self._fetches.get(effect.consumer)
                 if fetch is not None:
                     self._finish(fetch, effect.error)
@@ -310,7 +314,16 @@ class HttpPeerSession(OptionalVerbs):
             self._end(fetch)
 
     def _turn_down(self, fetch: Fetch, piece: Slice, deliver: Deliver) -> None:
-        """The fetch may have another one for it."""
+        """The fetch may have another one for it, but where the message would be dropped: it stays for others."""
+        if not deliver.settled and not fetch.keeps_letters:
+            # First the end: else it would come again.
+            self._end(fetch)
+            self._say(Settle(self.number, None, fetch.consumer, Settlement.RELEASE, [piece.run]))
+            fetch.refusal = MessageTooLarge(
+                f"message {piece.first_sequence} of queue {fetch.queue!r} has more than {LARGE_ROW_BYTES:,} bytes, the "
+                "most over HTTP, and the queue keeps no dead letters; fetch it with a client of the native protocol"
+            )
+            return
         if not deliver.settled:
             settle = Settle(self.number, None, fetch.consumer, Settlement.REJECT, [piece.run], reason=_TOO_LARGE)
             self._say(settle)
@@ -349,8 +362,7 @@ class HttpPeerSession(OptionalVerbs):
         self._now = max(self._now, now)
         for fetch in [fetch for fetch in self._fetches.values() if not fetch.ending and fetch.until <= self._now]:
             self._end(fetch)
-        for consumer in [consumer for consumer, held in self._held.items() if held.until <= self._now]:
-            del self._held[consumer]
+        self._held.expire(self._now)
         if not self.idle:
             self._idle_since = self._now
         elif self._now >= self._idle_since + IDLE_MS:
@@ -362,7 +374,8 @@ class HttpPeerSession(OptionalVerbs):
         if self._requests:
             return self._now
         deadlines = [fetch.until for fetch in self._fetches.values() if not fetch.ending]
-        deadlines += [held.until for held in self._held.values()]
+        if (end := self._held.next_end()) is not None:
+            deadlines.append(end)
         if self.idle and self.usable:
             deadlines.append(self._idle_since + IDLE_MS)
         return min(deadlines, default=None)

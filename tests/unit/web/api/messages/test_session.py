@@ -61,7 +61,14 @@ class Asked:
 
     def fetch(self, most: int = 10, *, wait_ms: int = 0, group: str | None = None) -> Any:
         return self.session.fetch(
-            "q", group, most, wait_ms=wait_ms, ack_timeout_ms=5_000, now=self.session.now, told=self.told.append
+            "q",
+            group,
+            most,
+            wait_ms=wait_ms,
+            ack_timeout_ms=5_000,
+            keeps_letters=True,
+            now=self.session.now,
+            told=self.told.append,
         )
 
     def answer(self, command: Any, result: Any) -> None:
@@ -329,7 +336,7 @@ class Leases(RuleBasedStateMachine):
             self.batches.append((number, result))
 
         session = self.sessions[number]
-        session.fetch("q", None, most, wait_ms=wait_ms, ack_timeout_ms=100, now=self.now, told=told)
+        session.fetch("q", None, most, wait_ms=wait_ms, ack_timeout_ms=100, keeps_letters=True, now=self.now, told=told)
         self.drive()
 
     @precondition(lambda self: self.batches)

@@ -91,6 +91,7 @@ async def fetch(exchange: Exchange) -> Response:
         wanted["max"] if options.consumers_settle else min(wanted["max"], UNSETTLED_MAX),
         wait_ms=wanted["wait_ms"],
         ack_timeout_ms=timeout_ms,
+        keeps_letters=options.dead_letter,
         now=exchange.services.now(),
     )
     gone = asyncio.ensure_future(until_gone(exchange.request.receive))
@@ -206,6 +207,7 @@ FETCH = Endpoint(
         ErrorCode.QUEUE_NOT_FOUND,
         ErrorCode.QUEUE_EXCLUSIVE,
         ErrorCode.CONNECTION_LIMIT,
+        ErrorCode.MESSAGE_TOO_LARGE,
         HttpCode.REQUEST_TIMEOUT,
     ),
 )
