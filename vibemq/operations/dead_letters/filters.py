@@ -87,9 +87,7 @@ class LetterFilters(Arguments):
         `last_id`: what dies later is not meant.
         """
         since, until = _since(self, now), _until(self, now)
-        given: dict[str, Any] = {"older_than_ms": None, "newer_than_ms": None}
-        if since > 0:
-            given["since"] = since
+        given: dict[str, Any] = {"older_than_ms": None, "newer_than_ms": None, "since": since or None}
         if until < INSTANT_MAX:
             given["until"] = until
         if last_id is not None:
@@ -213,6 +211,6 @@ def _since(wanted: LetterFilters, now: int) -> int:
 
 def _until(wanted: LetterFilters, now: int) -> int:
     given = [] if wanted.until is None else [wanted.until]
-    # Before the epoch nothing has died, and no instant is.
-    given += [] if wanted.older_than_ms is None else [max(now - wanted.older_than_ms, 0)]
-    return min([INSTANT_MAX, *given])
+    given += [] if wanted.older_than_ms is None else [now - wanted.older_than_ms]
+    # Before the epoch no instant is, and nothing has died in its first millisecond: 0 would mean that there is no end.
+    return max(1, min([INSTANT_MAX, *given]))

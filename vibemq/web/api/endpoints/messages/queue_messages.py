@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
 
 from vibemq.errors import ErrorCode, InvalidPayload, MessageNotFound, NotAuthorized
@@ -31,6 +33,8 @@ PEEK_MAX = 100
 PEEK = 50
 PREVIEW_BYTES_MAX = 4_096
 _PEEKED = ("state", "from", "newer_than_ms", "preview_bytes", "message_id", "header")
+DIGITS_MAX = 20
+_RANGE = re.compile(r"\s*bytes=\s*([0-9]*)-([0-9]*)\s*", re.IGNORECASE | re.ASCII)
 PART_BYTES = 65_536
 """Of a body that is copied before the loop has a turn."""
 DOWNLOAD_S = 60.0
@@ -100,9 +104,9 @@ async def download(exchange: Exchange) -> Response:
         "Accept-Ranges": "bytes",
         **exchange.headers,
     }
-    status, wanted = 200, exchange.request.headers.get("range")
-    if wanted is not None:
-        start, end = byte_range(wanted, size)
+    status, part = 200, byte_range(exchange.request.headers, size)
+    if part is not None:
+        start, end = part
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
         status, found.body = 206, found.body[start:end]
     headers["Content-Length"] = str(len(found.body))
@@ -134,16 +138,28 @@ async def parts(exchange: Exchange, found: BodyDownload) -> AsyncIterator[bytes]
             await asyncio.sleep(0)
 
 
-def byte_range(header: str, size: int) -> tuple[int, int]:
-    """(start, end) of the one range that is asked for. Raises Problem (RANGE_NOT_SATISFIABLE)."""
-    unit, _, told = header.partition("=")
-    first, dash, last = told.strip().partition("-")
-    numbers = all(not part or (part.isascii() and part.isdecimal() and len(part) < 20) for part in (first, last))
-    if unit.strip().lower() == "bytes" and dash and numbers and (first or last):
-        start = int(first) if first else max(0, size - int(last))
-        end = min(int(last) + 1 if first and last else size, size)
-        if start < end:
-            return start, end
+def byte_range(headers: Headers, size: int) -> tuple[int, int] | None:
+    """(start, end) of the one range that is asked for; None: the whole. As RFC 9110, 14.2, a header that is no range of
+    bytes is passed over, and so is one with `If-Range`, because no answer has a validator that it could name.
+
+    Raises:
+        Problem: RANGE_NOT_SATISFIABLE.
+    """
+    found = _RANGE.fullmatch(headers.get("range", ""))
+    if found is None or "if-range" in headers:
+        return None
+    # More digits than any size has are as good as the largest.
+    first, last = (int(part[:DIGITS_MAX]) if part else None for part in found.groups())
+    if first is None:
+        if last is None:
+            return None
+        start, end = max(0, size - last), size
+    else:
+        if last is not None and last < first:
+            return None
+        start, end = first, size if last is None else min(last + 1, size)
+    if start < end:
+        return start, end
     raise Problem(
         HttpCode.RANGE_NOT_SATISFIABLE,
         f"the header Range must be one range of the body's {size:,} bytes, as bytes=0-1023",
