@@ -24,6 +24,18 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+async def done_after_retries(started: Started, number: str) -> dict[str, Any]:
+    """The job, which goes on by itself when it looks again."""
+    broker, mq = started
+
+    async def is_done() -> bool:
+        broker.advance(worker.RETRY_MS / 1000)
+        return bool((await job_of(mq, number))["state"] == "done")
+
+    await until(is_done)
+    return await job_of(mq, number)
+
+
 async def test_a_job_waits_for_its_target_for_room_and_for_memory(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 30)
@@ -270,12 +282,8 @@ async def test_a_full_disk_when_its_canary_has_passed_lets_a_job_wait(
     await until(is_full_for_it)
     disk.is_full = False
 
-    async def is_done() -> bool:
-        broker.advance(worker.RETRY_MS / 1000)
-        return bool((await job_of(mq, number))["state"] == "done")
-
-    await until(is_done)
-    assert (await job_of(mq, number))["done"] == 10
+    job = await done_after_retries(started, number)
+    assert job["done"] == 10
 
 
 async def test_a_full_disk_stops_a_replay_until_there_is_room_and_doubles_nothing(
@@ -303,12 +311,8 @@ async def test_a_full_disk_stops_a_replay_until_there_is_room_and_doubles_nothin
     disk.is_full = False
     await mq.admin("job.change", job=number, rate=0)
 
-    async def is_done() -> bool:
-        broker.advance(worker.RETRY_MS / 1000)
-        return bool((await job_of(mq, number))["state"] == "done")
-
-    await until(is_done)
-    assert (await job_of(mq, number))["done"] == 500
+    job = await done_after_retries(started, number)
+    assert job["done"] == 500
     messages = await take(mq, "q", 500)
     assert len({message.id for message in messages}) == 500
     info = await mq.queue_info("q")
@@ -328,11 +332,7 @@ async def test_a_job_that_is_resumed_on_a_full_disk_goes_on_when_there_is_room(
         await mq.admin("job.change", job=number, state="running")
     disk.is_full = False
 
-    async def is_done() -> bool:
-        broker.advance(worker.RETRY_MS / 1000)
-        return bool((await job_of(mq, number))["state"] == "done")
-
-    await until(is_done)
+    await done_after_retries(started, number)
 
 
 async def test_letters_whose_death_is_not_stored_yet_are_none_of_a_job(
@@ -370,10 +370,5 @@ async def test_a_full_disk_lets_a_purge_wait_and_counts_no_letter_twice(
     await until(has_tried_again)
     disk.is_full = False
 
-    async def is_done() -> bool:
-        broker.advance(worker.RETRY_MS / 1000)
-        return bool((await job_of(mq, number))["state"] == "done")
-
-    await until(is_done)
-    job = await job_of(mq, number)
+    job = await done_after_retries(started, number)
     assert (job["done"], job["skipped"], job["examined"]) == (120, 0, 120)

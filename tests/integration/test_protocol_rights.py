@@ -31,11 +31,7 @@ from vibemq.auth import matrix
 from vibemq.config import Auth, Permission, User
 from vibemq.model import commands as c
 from vibemq.model.access import Action
-from vibemq.protocols.blazingmq.codec.control import decode_authentication, encode_authentication
-from vibemq.protocols.blazingmq.codec.events import ControlCodec, EventReader
 from vibemq.protocols.blazingmq.codec.messages import (
-    AuthenticationRequest,
-    AuthenticationResponse,
     ControlChoice,
     RequestStatus,
     StatusCategory,
@@ -173,14 +169,7 @@ OMQ = Dialect(
 def bmq_enter(port: int, kind: str) -> ModelClient:
     client = ModelClient(port, hello=False)
     if kind != "anonymous":
-        request = AuthenticationRequest(mechanism="basic", data=f"{kind}:{PASSWORD}".encode())
-        client.say(encode_authentication(ControlCodec.BER, request))
-        reader = EventReader(event_bytes_max=10_000, control_bytes_max=10_000)
-        while not (events := reader.read()):
-            reader.receive_data(client.socket.recv(10_000))
-        answer = decode_authentication(events[0])
-        assert isinstance(answer, AuthenticationResponse)
-        assert answer.status.category is StatusCategory.E_SUCCESS
+        client.log_in(kind, PASSWORD)
     client.greet()
     return client
 

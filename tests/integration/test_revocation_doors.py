@@ -23,9 +23,6 @@ from tests.waiting import WAIT_S
 from vibemq.cli.online import ONCE
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
 from vibemq.errors import NotAuthorized, UserNotFound, VibeMQError
-from vibemq.protocols.blazingmq.codec.control import decode_authentication, encode_authentication
-from vibemq.protocols.blazingmq.codec.events import ControlCodec, EventReader
-from vibemq.protocols.blazingmq.codec.messages import AuthenticationRequest, AuthenticationResponse, StatusCategory
 from vibemq.protocols.omq.frames import ACCEPTED, Error, SubscribedFrame
 
 pytestmark = pytest.mark.slow
@@ -149,17 +146,7 @@ def omq(doors: Doors) -> Iterator[Publishes]:
 @contextmanager
 def blazingmq(doors: Doors) -> Iterator[Publishes]:
     with ModelClient(doors.ports["blazingmq"], hello=False) as client:
-        client.say(
-            encode_authentication(
-                ControlCodec.BER, AuthenticationRequest(mechanism="basic", data=f"ann:{PASSWORD}".encode())
-            )
-        )
-        reader = EventReader(event_bytes_max=10_000, control_bytes_max=10_000)
-        while not (events := reader.read()):
-            reader.receive_data(client.socket.recv(10_000))
-        answer = decode_authentication(events[0])
-        assert isinstance(answer, AuthenticationResponse)
-        assert answer.status.category is StatusCategory.E_SUCCESS
+        client.log_in("ann", PASSWORD)
         client.greet()
         client.ask(client.sdk.open(f"bmq://{DOMAIN}/{NAME}", 0, flags=WRITE))
 

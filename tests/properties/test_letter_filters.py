@@ -142,7 +142,7 @@ def test_every_filter_finds_what_looking_at_all_letters_finds(
 
 def test_an_end_before_the_epoch_is_an_end() -> None:
     """What shows instants has nothing for 0."""
-    for given in ({"older_than_ms": 10 * NOW}, {"until": 0}, {"until": 0, "older_than_ms": 1}):
-        absolute = LetterPageArguments.model_validate(given).absolute(NOW)
+    for wanted in ({"older_than_ms": 10 * NOW}, {"until": 0}, {"until": 0, "older_than_ms": 1}):
+        absolute = LetterPageArguments.model_validate(wanted).absolute(NOW)
         assert (absolute.until, absolute.since) == (1, None)
     assert LetterPageArguments.model_validate({"since": 0}).absolute(NOW).since is None

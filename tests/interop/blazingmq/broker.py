@@ -8,7 +8,14 @@ from typing import Any, Self
 from tests.interop.blazingmq.model_sdk import ModelSdk
 from tests.interop.configured import ConfiguredBroker
 from tests.waiting import WAIT_S
-from vibemq.protocols.blazingmq.codec.messages import ControlChoice
+from vibemq.protocols.blazingmq.codec.control import decode_authentication, encode_authentication
+from vibemq.protocols.blazingmq.codec.events import ControlCodec, EventReader
+from vibemq.protocols.blazingmq.codec.messages import (
+    AuthenticationRequest,
+    AuthenticationResponse,
+    ControlChoice,
+    StatusCategory,
+)
 
 PRIORITY, FANOUT, BROADCAST = "bmq.test.mmap.priority", "bmq.test.mmap.fanout", "bmq.test.mem.broadcast"
 DOMAINS = f"""
@@ -59,6 +66,17 @@ class ModelClient:
     def greet(self) -> None:
         self.say(self.sdk.hello())
         self.until(lambda: self.sdk.welcome)
+
+    def log_in(self, user: str, password: str) -> None:
+        """Before it greets."""
+        request = AuthenticationRequest(mechanism="basic", data=f"{user}:{password}".encode())
+        self.say(encode_authentication(ControlCodec.BER, request))
+        reader = EventReader(event_bytes_max=10_000, control_bytes_max=10_000)
+        while not (events := reader.read()):
+            reader.receive_data(self.socket.recv(10_000))
+        answer = decode_authentication(events[0])
+        assert isinstance(answer, AuthenticationResponse)
+        assert answer.status.category is StatusCategory.E_SUCCESS
 
     def reconnect(self) -> None:
         self.socket.close()
