@@ -32,7 +32,12 @@ _OF_JOBS = (
     "started a job may change it"
 )
 _SEEN_JOBS = "nothing: it shows one's own jobs, and those on queues on which the user has `inspect`"
+_SEEN_FIGURES = "nothing: it shows the queues on which the user has `inspect`"
 SAID: dict[type | str, str] = {
+    "broker.overview": _SEEN_FIGURES,
+    "queue.rows": _SEEN_FIGURES,
+    "cursor.list": _SEEN_FIGURES,
+    "transaction.list": "nothing: it shows the applications for which the user has `transact`, and which belong to the user or to nobody",
     "job.start": _OF_JOBS,
     "job.change": _OF_JOBS,
     "job.discard": "nothing more, for whoever started the job; a superuser for all others",
