@@ -33,11 +33,14 @@ _OF_JOBS = (
 )
 _SEEN_JOBS = "nothing: it shows one's own jobs, and those on queues on which the user has `inspect`"
 _SEEN_FIGURES = "nothing: it shows the queues on which the user has `inspect`"
+_SEEN_APPLICATIONS = (
+    "nothing: it shows the applications for which the user has `transact`, and which belong to the user or to nobody"
+)
 SAID: dict[type | str, str] = {
     "broker.overview": _SEEN_FIGURES,
     "queue.rows": _SEEN_FIGURES,
     "cursor.list": _SEEN_FIGURES,
-    "transaction.list": "nothing: it shows the applications for which the user has `transact`, and which belong to the user or to nobody",
+    "transaction.list": _SEEN_APPLICATIONS,
     "job.start": _OF_JOBS,
     "job.change": _OF_JOBS,
     "job.discard": "nothing more, for whoever started the job; a superuser for all others",
