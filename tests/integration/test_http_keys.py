@@ -11,6 +11,7 @@ from tests.integration.access import cheap_hash
 from tests.integration.full_disk import FullDisk
 from tests.integration.http_api import ApiClient, everybody, serving
 from tests.waiting import until
+from vibemq.errors import ShuttingDown
 from vibemq.model.records import Dropped, MessagesAdded
 from vibemq.web.api import app
 from vibemq.web.api.app import HttpApi
@@ -219,6 +220,24 @@ async def test_a_dry_run_neither_holds_its_key_nor_is_held_up_by_it(
         assert "idempotent-replayed" not in tried.headers
     again = await api.ask(*purge, headers=KEY, json={})
     assert (again.headers["idempotent-replayed"], again.json()) == ("true", {"count": 1})
+
+
+async def test_of_a_request_whose_session_has_ended_meanwhile_the_key_is_not_used_again(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been carried out, and the second one would be, too."""
+    await api.done("PUT", "/queues/a.q", "root", json={"durability": "transient"})
+
+    async def ended(self: HttpApi, exchange: Exchange) -> Response:
+        raise ShuttingDown("the user was changed; whether the request was carried out is not known")
+
+    purge = ("POST", "/queues/a.q/purge", "root")
+    with monkeypatch.context() as patched:
+        patched.setattr(HttpApi, "_carry_out", ended)
+        assert await api.code(*purge, headers=KEY, json={}) == (503, "SHUTTING_DOWN")
+    again = await api.ask(*purge, headers=KEY, json={})
+    assert (again.status_code, again.json()["code"]) == (500, "SERVER_ERROR")
+    assert "use another key" in again.json()["detail"]
 
 
 async def test_a_dry_run_of_a_backup_uses_up_no_key(tmp_path: Path) -> None:

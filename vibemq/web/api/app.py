@@ -63,8 +63,8 @@ URL_BYTES_MAX = 8_192
 _BASE = BASE.split("/")
 _STOPPED = "the broker is stopping; what was asked for may not have been carried out"
 _INTERRUPTED = (
-    "the first request with this key ended with a fault of the broker, and may have been carried out: look at what is "
-    "there, and use another key"
+    "the first request with this key was interrupted, and may have been carried out: look at what is there, and use "
+    "another key"
 )
 
 
@@ -245,6 +245,11 @@ class HttpApi:
         refusal = partial(self._refusal, exchange.request, exchange.user.connection_id)
         try:
             response = await self._carry_out(exchange)
+        except ShuttingDown as error:
+            # Its session has ended meanwhile, with the rights that it was made for or with the broker.
+            answer.set_result(refusal(as_problem(error)))
+            self._keep(key, refusal(Problem(ErrorCode.SERVER_ERROR, _INTERRUPTED)))
+            return
         except (VibeMQError, Problem) as error:
             if isinstance(error, StorageFull) and not error.may_hold:
                 exchange.passing = True
