@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from vibemq import plugins
@@ -403,6 +404,8 @@ async def assemble(
     await declare(settings.queues, local_session, defaults=queue_defaults)
     if writer is not None:
         writer.start()
+        # Whether it can be written is known when the first change is asked for.
+        await to_thread.run_sync(writer.catch_up)
     return Assembly(
         engine=engine,
         store=store,

@@ -1,6 +1,7 @@
 """The audit file: one JSON object on each line, in numbered files of the folder `audit/` of the data directory.
 
     audit-000001.jsonl    mode 0600, in a folder of mode 0700; the highest number is the one that is written
+    reserve               blocks that are given up for records when the disk is full
 
 A file that has reached its size is followed by the next one, and the oldest goes when there are too many. Nothing else
 shortens the record. A position is "number.offset" of a line's begin; both ascend with time.
@@ -10,6 +11,7 @@ is on the disk, so `begin_anew` leaves the file as it is and the next one follow
 out by readers, and the next one begins on a line of its own.
 """
 
+import errno
 import json
 import os
 import re
@@ -22,10 +24,17 @@ from vibemq.storage.local.store_file import make_folder
 FOLDER = "audit"
 FILE_BYTES_MAX = 16 << 20
 FILES_MAX = 8
+RESERVE_FILE = "reserve"
+RESERVE_BYTES = 512 << 10
+"""Of some thousand records: what is done until it is known that the disk is full has its record."""
 BLOCK_BYTES = 64 << 10
 LINE_BYTES_MAX = 64 << 10
 """Of one record; the arguments of a longer one are left out."""
 _NAME = re.compile(r"audit-([0-9]{6,12})\.jsonl")
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NOT_RESERVED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""Of file systems on which no blocks can be kept."""
 
 Position = tuple[int, int]
 """(number of the file, offset)."""
@@ -59,6 +68,7 @@ class AuditFile:
         self._number = 0
         self._size = 0
         self._begins_anew = False
+        self._has_reserve = False
         self._is_unproven = False
         """It was begun after a failed flush, and not flushed yet: nothing that it holds counts."""
         self._names: int | None = None
@@ -82,7 +92,31 @@ class AuditFile:
         self.open()
         if self._size >= self._file_bytes_max:
             self._begin_the_next()
-        self._write(b"".join(map(_line, records)))
+        data = b"".join(map(_line, records))
+        try:
+            self._write(data)
+        except OSError as error:
+            if error.errno not in _NO_ROOM or not self._has_reserve:
+                raise
+            self._has_reserve = False
+            (self.folder / RESERVE_FILE).unlink(missing_ok=True)
+            self._write(data)
+
+    def reserve(self) -> None:
+        """Have room for what is done before it is known that there is none. Raises OSError."""
+        if self._has_reserve:
+            return
+        path = self.folder / RESERVE_FILE
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            if error.errno not in _NOT_RESERVED:
+                raise
+        finally:
+            os.close(descriptor)
+        self._has_reserve = True
 
     def flush(self) -> None:
         """Raises FlushFailed."""

@@ -36,8 +36,9 @@ class AuditWriter:
     def __init__(
         self, file: AuditFile, *, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self.trouble = ""
+        self.trouble = f"the audit file in {file.folder} has not been opened yet"
         """Why records cannot be written, and what to do; empty while they can."""
+        self._is_told = False
         self._file = file
         self._wall = wall
         self._monotonic = monotonic
@@ -63,7 +64,7 @@ class AuditWriter:
             self._records.put(record)
             return
         self._lose()
-        if not self.trouble:
+        if not self._is_told:
             self._have_trouble("a write does not come back")
 
     def catch_up(self) -> None:
@@ -85,20 +86,24 @@ class AuditWriter:
 
     def _run(self) -> None:
         # Whether it can be written is known before there is anything to write.
-        self._try(self._file.open)
+        self._try(self._open)
         ends = False
         while not ends:
             ends = self._gather()
             if self._waiting or self._lost:
                 self._try(self._write)
             elif self.trouble:
-                self._try(self._file.open)
+                self._try(self._open)
             self._answer_readers()
             if self._unflushed and (ends or self._flush_is_due()):
                 self._try(self._flush)
         if self._waiting or self._lost:
             log.error("%d audit records could not be written", len(self._waiting) + self._lost)
         self._file.close()
+
+    def _open(self) -> None:
+        self._file.open()
+        self._file.reserve()
 
     def _gather(self) -> bool:
         """Wait for records, or until something is due; whether that was the last one."""
@@ -136,6 +141,8 @@ class AuditWriter:
         with self._counting:
             self._lost -= lost
         self._unflushed += records
+        # They may have taken it, and then the next ones have no room.
+        self._file.reserve()
 
     def _told(self, event: str, count: int) -> Record:
         return {"at": int(1000 * self._wall()), "event": event, "operation": event, "count": count}
@@ -168,10 +175,13 @@ class AuditWriter:
         else:
             if self.trouble and not self._flush_failed:
                 self.trouble = ""
-                log.info("the audit file can be written again", extra={"event": "audit.trouble.over"})
+                if self._is_told:
+                    self._is_told = False
+                    log.info("the audit file can be written again", extra={"event": "audit.trouble.over"})
 
     def _have_trouble(self, why: str) -> None:
-        if not self.trouble:
+        if not self._is_told:
+            self._is_told = True
             log.error("the audit file cannot be written: %s", why, extra={"event": "audit.trouble"})
         self.trouble = (
             f"the audit file in {self._file.folder} cannot be written ({why}); free space there, or correct its owner "

@@ -1,5 +1,6 @@
 """Records on their way to the file: in order, in a thread, and what becomes of them when the disk takes nothing."""
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +8,14 @@ from threading import Event, Thread
 from typing import Any
 
 from tests.waiting import wait_until
-from vibemq.server.access.audit_file import AuditFile, FlushFailed, numbers_in, oldest_first
+from vibemq.server.access.audit_file import (
+    RESERVE_BYTES,
+    RESERVE_FILE,
+    AuditFile,
+    FlushFailed,
+    numbers_in,
+    oldest_first,
+)
 from vibemq.server.access.audit_writer import KEPT_MAX, QUEUED_MAX, AuditWriter
 
 
@@ -66,8 +74,7 @@ def test_a_full_disk_is_told_and_caught_up_with(tmp_path: Path) -> None:
     writer.start()
     for number in range(KEPT_MAX + 7):
         writer.put({"number": number})
-    wait_until(lambda: writer.trouble)
-    assert "No space left" in writer.trouble
+    wait_until(lambda: "No space left" in writer.trouble)
     assert str(tmp_path) in writer.trouble
     wait_until(lambda: writer._lost == 7)
     disk.full = False
@@ -78,11 +85,56 @@ def test_a_full_disk_is_told_and_caught_up_with(tmp_path: Path) -> None:
     assert json.loads(last) == {"at": 5_000, "event": "audit.lost", "operation": "audit.lost", "count": 7}
 
 
+class SmallDisk(AuditFile):
+    """With room for the reserve and little beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.room = RESERVE_BYTES + 100
+
+    def _write(self, data: bytes) -> None:
+        kept = RESERVE_BYTES if (self.folder / RESERVE_FILE).exists() else 0
+        if self._size + len(data) + kept > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super()._write(data)
+
+    def reserve(self) -> None:
+        if self._size + RESERVE_BYTES > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().reserve()
+
+
+def test_what_was_done_before_a_full_disk_is_known_of_has_its_record(tmp_path: Path) -> None:
+    """Whoever refuses changes then has refused none before."""
+    disk = SmallDisk(tmp_path)
+    writer = AuditWriter(disk)
+    writer.start()
+    writer.put({"number": 1, "arguments": "x" * 1_000})
+    wait_until(lambda: "No space left" in writer.trouble)
+    assert numbers(tmp_path) == [1]
+    assert not (tmp_path / RESERVE_FILE).exists()
+    disk.room *= 2
+    wait_until(lambda: not writer.trouble)
+    assert (tmp_path / RESERVE_FILE).stat().st_blocks * 512 >= RESERVE_BYTES
+    writer.close()
+
+
+def test_a_disk_that_was_full_before_the_start_is_known_of_before_the_first_record(tmp_path: Path) -> None:
+    disk = SmallDisk(tmp_path)
+    disk.room = 10
+    writer = AuditWriter(disk)
+    writer.start()
+    writer.catch_up()
+    assert "No space left" in writer.trouble
+    writer.close()
+
+
 def test_a_folder_that_cannot_be_made_is_told_before_there_is_anything_to_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     writer = AuditWriter(AuditFile(tmp_path / "file" / "audit"))
+    assert "has not been opened yet" in writer.trouble
     writer.start()
-    wait_until(lambda: writer.trouble)
+    wait_until(lambda: "Not a directory" in writer.trouble)
     writer.close()
 
 
@@ -91,7 +143,7 @@ def test_trouble_is_over_after_the_repair_although_nothing_is_to_be_written(tmp_
     blocked.write_text("")
     writer = AuditWriter(AuditFile(blocked))
     writer.start()
-    wait_until(lambda: writer.trouble)
+    wait_until(lambda: "Not a directory" in writer.trouble)
     blocked.unlink()
     wait_until(lambda: not writer.trouble)
     writer.close()
@@ -122,7 +174,7 @@ def test_after_a_failed_flush_it_goes_on_in_a_new_file_and_says_so(tmp_path: Pat
     writer = AuditWriter(disk, wall=lambda: 5.0)
     writer.start()
     writer.put({"number": 1})
-    wait_until(lambda: writer.trouble)
+    wait_until(lambda: "Input/output error" in writer.trouble)
     writer.put({"number": 2})
     # It fails again and again, and leaves one new file at most.
     failed_at = writer._flushed_at
