@@ -78,15 +78,15 @@ export function canaryFor(count) {
   return count > CANARY_FROM ? CANARY : null;
 }
 
-/** What a trial of so many means when only so many go at all; "" when it is a trial. */
-export function trialWithout(canary, chosen) {
+/** What a canary of so many letters means when only so many go at all; "" when it holds some back. */
+export function wholeCanary(canary, chosen) {
   if (!canary || canary < chosen) return "";
   return chosen === canary
-    ? `All ${chosen} letters are the trial: they go at once, and none is held back. That is fine for a first look; to hold some back, make the trial smaller.`
-    : `Only ${chosen} ${chosen === 1 ? "letter goes" : "letters go"}, fewer than the trial of ${canary}: ${chosen === 1 ? "it goes" : "they go"} at once, and none is held back. Make the trial smaller, or replay more.`;
+    ? `All ${chosen} letters are the canary: they go at once, and none is held back. That is fine for a first look; to hold some back, make the canary smaller.`
+    : `Only ${chosen} ${chosen === 1 ? "letter goes" : "letters go"}, fewer than the canary of ${canary}: ${chosen === 1 ? "it goes" : "they go"} at once, and none is held back. Make the canary smaller, or replay more.`;
 }
 
-/** So many of `count` letters are tried first, if somebody wants that. */
+/** So many of `count` letters are the canary, if somebody wants one. */
 export function fewFirst(count) {
   return count > 2 * CANARY ? CANARY : Math.max(1, Math.floor(count / 2));
 }
@@ -156,8 +156,8 @@ export const isElsewhere = ({ to, filter }) => Boolean(to) && to !== filter?.que
 /** The queue all letters of a replay go to; null when they go where each died. */
 export const targetOf = (job) => (job.kind === "replay" ? job.to || job.filter?.queue || null : null);
 
-/** Whether a job waits for the end of its trial. */
-export function isInTrial(job) {
+/** Whether a job waits for what becomes of its canary. */
+export function isInCanary(job) {
   return job.state === "waiting" && Boolean(job.canary) && !job.canary_passed && job.done >= job.canary;
 }
 
@@ -166,9 +166,14 @@ export function isUnread(queue) {
   return queue?.consumers === 0 && !(queue.groups ?? []).some(({ cursor }) => cursor);
 }
 
-/** Whether nothing can end the trial: the queue is looked at and nobody reads it. */
-export function isTrialStuck(job, queue) {
-  return isInTrial(job) && isUnread(queue);
+/** Whether a job holds letters back until its canary has passed; where the canary is all there is, there are none. */
+export function holdsBack(job) {
+  return isInCanary(job) && restOf(job) !== 0;
+}
+
+/** Whether nothing can settle the canary: the queue is looked at and nobody reads it. */
+export function isCanaryStuck(job, queue) {
+  return isInCanary(job) && isUnread(queue);
 }
 
 /** How many letters are not done yet; null while that is not known. */
@@ -190,22 +195,31 @@ const SENTENCES = {
 
 /** The state in sentences, or none. `queue`: what is known of the queue the letters go to, or null. */
 export function toldOf(job, queue = null) {
-  if (isInTrial(job)) return trialOf(job, queue);
+  if (isInCanary(job)) return canaryOf(job, queue);
   if (job.state === "waiting") return [sentence(job.why), "The job goes on by itself as soon as it can."];
   if (job.state === "done" && job.kind === "export_dead") return endOfExport(job);
   if (job.state === "done") return job.kind === "replay" ? endOf(job, queue) : ["Done."];
   return SENTENCES[job.state] ? [SENTENCES[job.state], sentence(job.why)].filter(Boolean) : [];
 }
 
-function trialOf(job, queue) {
-  const tried = counted(job.done, "letter");
-  if (!isTrialStuck(job, queue)) {
-    return [`${tried} ${job.done === 1 ? "is" : "are"} tried first and not all settled yet. The others go when all of them are settled and none has died again.`];
+function canaryOf(job, queue) {
+  const [letters, isOne] = [counted(job.done, "letter"), job.done === 1];
+  if (isCanaryStuck(job, queue)) {
+    return [`${targetOf(job)} has no consumer, so the canary cannot pass.`, `${letters} ${isOne ? "waits" : "wait"} there until something consumes ${isOne ? "it" : "them"}.`];
+  }
+  if (!holdsBack(job)) {
+    return [`The canary is all there is: ${letters} ${isOne ? "was" : "were"} replayed, and no others are held back.`, `The job ends when ${isOne ? "it is" : "all of them are"} settled.`];
   }
   return [
-    `${targetOf(job)} has no consumer, so the trial cannot end.`,
-    `${tried} ${job.done === 1 ? "waits" : "wait"} there until something consumes ${job.done === 1 ? "it" : "them"}.`,
+    `${letters} ${isOne ? "is" : "are"} the canary, and ${isOne ? "not settled yet" : "not all of them are settled yet"}.`,
+    `${othersOf(job)} when ${isOne ? "it is settled and has not" : "all of them are settled and none has"} died again.`,
   ];
+}
+
+function othersOf(job) {
+  const rest = restOf(job);
+  if (rest === null) return "The others go";
+  return rest === 1 ? "The other one goes" : `The other ${count(rest)} go`;
 }
 
 function endOfExport(job) {
