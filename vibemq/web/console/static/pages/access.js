@@ -1,10 +1,10 @@
 // Access: my own rights, users, and who may do what.
-import { html, useState } from "../vendor/ui.js";
+import { html, useRef, useState } from "../vendor/ui.js";
 import { linkHere, params, setParams, stay } from "../parts/address.js";
 import { isSuperuser, patch, post, put, remove, session } from "../parts/api.js";
 import { Commands, Copy } from "../parts/command.js";
 import { useData } from "../parts/data.js";
-import { Modal, ask, say, useSending } from "../parts/dialog.js";
+import { Modal, ask, dialogCount, say, useSending } from "../parts/dialog.js";
 import { DraftInput, Field, Segments, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { Table } from "../parts/table.js";
@@ -16,7 +16,10 @@ function Access() {
   const { tab, user } = params.value;
   const here = session.value;
   const tabs = [["me", "My rights"], ...(isSuperuser() && here.auth_enabled ? [["users", "Users"]] : []), ...(isSuperuser() ? [["who", "Who may"]] : [])];
-  const shown = tabs.some(([key]) => key === tab) ? tab : "me";
+  const before = useRef("me");
+  // Rights that are taken away meanwhile take no dialog away.
+  const shown = dialogCount.value > 0 ? before.current : tabs.some(([key]) => key === tab) ? tab : "me";
+  before.current = shown;
   return html`
     <div class="title"><h1>Access</h1></div>
     <${Tabs} label="Parts of this page" tabs=${tabs} />

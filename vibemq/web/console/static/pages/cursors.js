@@ -1,7 +1,7 @@
 // Cursors: how far each reader has come, who it is, what it has lost; and the transactions that wait.
 import { html, useMemo, useRef, useState } from "../vendor/ui.js";
 import { link, params, setParams } from "../parts/address.js";
-import { mayManage, post } from "../parts/api.js";
+import { isFilling, mayManage, post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
 import { Modal, say, useSending } from "../parts/dialog.js";
@@ -68,7 +68,7 @@ function useChosen(items, at) {
   const isKnown = asked.data !== undefined && !asked.isOld;
   const row = listed ?? (isKnown ? asked.data.items.find((one) => keyOf(one) === at) : undefined);
   if (row) last.current = row;
-  else if (isKnown) last.current = null;
+  else if (isKnown && !isFilling()) last.current = null;
   return row ?? (last.current !== null && keyOf(last.current) === at ? last.current : undefined);
 }
 

@@ -21,7 +21,7 @@ function JobPage() {
   const [hasLeft, setLeft] = useState(false);
   const found = useData(isId ? path`jobs/${id}` : null, { every: hasLeft ? 0 : 1000 });
   if (found.data && hasEnded(found.data) && !hasLeft) setLeft(true);
-  const isGone = found.problem?.status === 404;
+  const isGone = found.data === undefined && found.problem?.status === 404;
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./jobs">Jobs</a><span aria-hidden="true">/</span><span>Job ${isId ? id : ""}</span></nav>
     ${!isId || isGone

@@ -52,7 +52,7 @@ function Message() {
       ${may("publish", queue) && found.data && isStoredText(found.data) && html`<button type="button" class="button" onClick=${() => setPublishing(true)}>Publish one like it</button>`}
       ${may("purge", queue) && found.data?.state && found.data.state !== "in_flight" && html`<button type="button" class="button danger" onClick=${drop}>Remove…</button>`}
     </div></div>
-    ${found.problem?.status === 404 ? html`<div class="table-box"><${Empty} title="This message is not in the queue"><p>It was consumed, removed or moved, or never existed. Messages that failed for good are among the <a href=${link("dead-letters", { queue })}>dead letters</a>.</p></${Empty}></div>` : html`<${Loaded} found=${found} what="Reading the message">${(data) => html`
+    ${found.data === undefined && found.problem?.status === 404 ? html`<div class="table-box"><${Empty} title="This message is not in the queue"><p>It was consumed, removed or moved, or never existed. Messages that failed for good are among the <a href=${link("dead-letters", { queue })}>dead letters</a>.</p></${Empty}></div>` : html`<${Loaded} found=${found} what="Reading the message">${(data) => html`
       <div class="grid"><section class="card"><h2>Facts</h2><${Facts} items=${[
         ["State", html`${STATES[data.state] ?? data.state}${data.due_at ? html` until <${At} at=${data.due_at} />` : ""}`],
         ...(data.holders ?? []).map((holder) => ["Held by", html`<a href=${link("connections", { id: holder.connection })}><${Outside} text=${holder.client || holder.user || holder.connection} /></a>${holder.group ? html` for group <${Name} name=${holder.group} />` : ""}, until <${At} at=${holder.deadline_at} />`]),

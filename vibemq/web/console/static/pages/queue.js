@@ -12,10 +12,12 @@ import { Ago, At, Count, Empty, Facts, Figures, Loaded, Name, Outside, Size, Tro
 import { Table } from "../parts/table.js";
 import { Seek, removeGroup } from "./shared/groups.js";
 import { Options, OPTIONS, shownValue } from "./shared/options.js";
+import { CreateQueue } from "./shared/queue-create.js";
 import { Publish } from "./shared/queue-publish.js";
 import { HELD, QueueState, Sentence, useNativeUrl } from "./shared/state.js";
 import { adminLine, path, query as queryText } from "../pure/commands.js";
 import { count, counted, exactJson, size } from "../pure/format.js";
+import { nameProblem } from "../pure/names.js";
 import { visible } from "../pure/symbols.js";
 import { queueMoved } from "../pure/topics.js";
 
@@ -26,8 +28,11 @@ function Queue() {
   const [etag, setEtag] = useState("");
   const found = useData(queue ? path`queues/${queue}` : null, { topic: queue ? `queue:${queue}` : null, merge: queueMoved, onAnswer: (response) => response.headers.get("etag") && setEtag(response.headers.get("etag")) });
   const [isPublishing, setPublishing] = useState(false);
+  const [isCreating, setCreating] = useState(false);
+  const isMissing = found.data === undefined && found.problem?.status === 404;
   if (!queue) return html`<h1>Queue</h1><${Empty} title="Which queue?"><p>Choose one from <a href="./queues">the list of queues</a>.</p></${Empty}>`;
-  document.title = `${queue} · VibeMQ`;
+  document.title = `${visible(queue)} · VibeMQ`;
+  if (isCreating || (isMissing && !isPublishing)) return html`<${NoQueue} queue=${queue} isCreating=${isCreating} setCreating=${setCreating} />`;
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./queues">Queues</a><span aria-hidden="true">/</span></nav>
     <div class="title"><h1><${Name} name=${queue} /></h1><${State} queue=${queue} /><span class="push"></span><div class="actions">
@@ -46,6 +51,19 @@ function Queue() {
     `}</${Loaded}>
     ${isPublishing && html`<${Publish} queue=${queue} onClose=${() => { setPublishing(false); found.refresh(); }} />`}
     ${tab === "now" && html`<${Commands} admin=${[["queue", "info"], { names: [queue] }]} request=${{ path: path`queues/${queue}` }} />`}`;
+}
+
+/** In place of a queue that is not there: only what makes sense without it. */
+function NoQueue({ queue, isCreating, setCreating }) {
+  const mayCreate = may("create", queue) && nameProblem(queue) === "";
+  return html`
+    <nav class="crumbs" aria-label="Where this is"><a href="./queues">Queues</a><span aria-hidden="true">/</span></nav>
+    <div class="title"><h1><${Name} name=${queue} /></h1></div>
+    <div class="card"><${Empty} title="There is no queue of this name">
+      <p>It was deleted, or it never existed.${may("inspect", queue) ? html` Dead letters outlive their queue: <a href=${link("dead-letters", { queue })}>see whether there are any</a>.` : ""}</p>
+      <div class="buttons">${mayCreate && html`<button type="button" class="button main" onClick=${() => setCreating(true)}>Create this queue</button>`}<a class=${`button ${mayCreate ? "" : "main"}`} href="./queues">All queues</a></div>
+    </${Empty}></div>
+    ${isCreating && html`<${CreateQueue} first=${queue} onClose=${() => setCreating(false)} />`}`;
 }
 
 /** What stops the whole broker stops this queue as well. */
@@ -196,7 +214,7 @@ function Groups({ data, onChange }) {
   const { queue, groups, next_sequence: tail } = data;
   const [seeking, setSeeking] = useState(null);
   const named = (groups ?? []).filter(({ name }) => name);
-  if (named.length === 0) return null;
+  if (named.length === 0 && !seeking) return null;
   const open = (what, { name, waiting, in_flight }) => {
     const row = { queue, group: name, backlog: waiting + in_flight, tail };
     if (what === "seek") setSeeking(row);

@@ -1,6 +1,6 @@
 // What a page shows: fetched at once, then again while the page is live and seen.
 import { signal, useCallback, useEffect, useRef, useState } from "../vendor/ui.js";
-import { BASE, get, leaveForLogin, lostSince, newKey, problemOf, unreached, urlOf } from "./api.js";
+import { BASE, get, isFilling, leaveForLogin, lostSince, newKey, problemOf, unreached, urlOf } from "./api.js";
 import { query as queryText } from "../pure/commands.js";
 import { EventReader } from "../pure/sse.js";
 import { chooseTopics } from "../pure/topics.js";
@@ -29,7 +29,8 @@ export function onGoingOn(act) {
 
 const NOTHING_YET = { wanted: null, data: undefined, problem: null, at: 0 };
 
-/** `path` null: nothing yet. Answers {data, problem, at, isOld, refresh}: data stays while newer ones are fetched;
+/** `path` null: nothing yet. Answers {data, problem, at, isOld, refresh}: data stays while newer ones are fetched, and, where they are
+ * gone, while somebody fills in a form, which may be drawn with them;
  * `isOld`: they belong to the address before. `topic`: of the event stream; `merge(frame, data)` puts a frame into the data, or answers
  * undefined where all has to be asked for.
  * `every` 0: once. `onAnswer`: given each response. @type {UseData} */
@@ -65,7 +66,8 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
         answered.current = number;
         isAnswered.current = false;
         const before = last.current;
-        show({ ...before, problem, data: before.wanted === wanted && !GONE.has(problem.status) ? before.data : undefined, wanted });
+        const isKept = before.wanted === wanted && (!GONE.has(problem.status) || isFilling());
+        show({ ...before, problem, data: isKept ? before.data : undefined, wanted });
       }
     },
     [wanted],
