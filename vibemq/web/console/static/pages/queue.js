@@ -75,7 +75,7 @@ function Stopped() {
 function State({ queue }) {
   const query = { queue };
   const found = useData("queues", { query, topic: `queues${queryText(query)}`, merge: ({ queues }) => ({ items: queues }) });
-  return found.data?.items.map(({ state }) => html`<${QueueState} state=${state} isWhole=${true} />`);
+  return found.data?.items.map(({ state }) => html`<${QueueState} state=${state} queue=${queue} />`);
 }
 
 /** The queue as another broker's settings or a PUT would have it. */
@@ -170,7 +170,7 @@ function Now({ data, onChange }) {
       <div class="card"><${Chart} title="Messages per second" history=${history} unit="rate" lines=${[{ name: "in", label: "in" }, { name: "ack", label: "acknowledged" }, { name: "out", label: "out" }]} /></div>
       <div class="card"><${Chart} title="Messages" history=${history} lines=${[{ name: "ready", label: "ready" }, { name: "in_flight", label: "in flight" }, { name: "dead", label: "dead" }]} /></div>
     </div>`}
-    <${Consumers} queue=${queue} />
+    <div id="consumers"><${Consumers} queue=${queue} /></div>
     <${Groups} data=${data} onChange=${onChange} />
     <div class="grid"><section class="card"><h2>Facts</h2><${Facts} items=${[
       ["Created", html`<${At} at=${data.created_at} />`],

@@ -18,15 +18,20 @@ export const STATES = {
   delayed: { text: "Delayed", tone: "", title: "All that there is waits for its time: a delay, or the next attempt" },
   flowing: { text: "Flowing", tone: "good", title: "Consumers keep up with publishers" },
   falling_behind: { text: "Falling behind", tone: "warn", title: "More comes in than is settled" },
-  stuck: { text: "Stuck", tone: "warn", title: "Messages are ready, and for a minute consumers and cursors have taken and settled nothing" },
+  awaiting_acks: { text: "Waiting for acks", tone: "", title: "Consumers hold messages and have settled none for some seconds. One that is at its limit (prefetch) gets no more until it settles some" },
+  stuck: { text: "Stuck", tone: "warn", title: "Messages are ready, and for a minute consumers and cursors have taken and settled nothing. A consumer that is at its limit (prefetch) gets no more until it settles some" },
   full: { text: "Full", tone: "warn", title: "A limit of the queue is reached" },
   no_consumer: { text: "No consumer", tone: "warn", title: "Messages wait and nobody consumes" },
 };
 
-/** `isWhole`: with what the word means, where it tells of something to look after. */
-export function QueueState({ state, isWhole = false }) {
+/** Where consumers are what to look at. */
+const OF_CONSUMERS = new Set(["awaiting_acks", "stuck"]);
+
+/** `queue`: on the page of this one, with what the word means, where it tells of something to look after. */
+export function QueueState({ state, queue = undefined }) {
   const { text, tone, title } = STATES[state] ?? { text: state ?? "–", tone: "", title: "" };
-  return html`<span class=${`pill ${tone}`} title=${title}>${text}</span>${isWhole && tone === "warn" && html`<span class="muted small">${title}</span>`}`;
+  const ofConsumers = OF_CONSUMERS.has(state);
+  return html`<span class=${`pill ${tone}`} title=${title}>${text}</span>${queue && (tone === "warn" || ofConsumers) && html`<span class="muted small">${title}${ofConsumers ? html`. <a href=${`${link("queue", { queue })}#consumers`}>What its consumers hold</a>` : ""}</span>`}`;
 }
 
 // What the broker says of itself: an alarm or a warning, what helps, and where to look.
@@ -80,7 +85,7 @@ const heldSince = ({ in_flight, oldest_held_ms, ack_timeout_ms }) =>
 /** @type {Columns<Row<"queues/{queue}/consumers">>} */
 export const HELD = [
   { key: "group", label: "Group", cell: ({ group }) => html`<${Outside} text=${group} mono=${true} />` },
-  { key: "prefetch", label: "Prefetch used", isNum: true, title: "Messages that it holds, of those that it may hold", cell: ({ in_flight, prefetch }) => html`${count(in_flight)} / ${prefetch ? count(prefetch) : "∞"}` },
+  { key: "prefetch", label: "Prefetch used", isNum: true, title: "Messages that it holds, of those that it may hold. At its limit it gets no more until it settles some", cell: ({ in_flight, prefetch }) => html`${count(in_flight)} / ${prefetch ? count(prefetch) : "∞"}${prefetch && in_flight >= prefetch ? html` <span class="muted small">at its limit</span>` : ""}` },
   { key: "oldest", label: "Oldest held", isNum: true, cell: heldSince },
   { key: "last", label: "Last ack", isNum: true, cell: ({ last_ack_at }) => html`<${Ago} at=${last_ack_at} />` },
 ];
