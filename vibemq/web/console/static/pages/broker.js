@@ -115,7 +115,7 @@ function Backups() {
     { key: "there", label: "Still there", isTight: true, cell: ({ is_there }) => (is_there ? "yes" : html`<span class="pill warn">no</span>`) },
     { key: "size", label: "Size", isNum: true, cell: ({ size_bytes }) => html`<${Size} bytes=${size_bytes ?? null} />` },
     { key: "took", label: "Took", isNum: true, cell: ({ took_ms }) => (took_ms === undefined ? "–" : duration(took_ms)) },
-    { key: "user", label: "By", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
+    { key: "user", label: "By", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
   ]} /><${Commands} admin=${[["broker", "backups"]]} request=${{ path: "broker/backups" }} />`;
 }
 
@@ -164,10 +164,10 @@ function Backup({ onClose }) {
       await post("broker/backups", body, { key });
     } catch (found) {
       if (!isLeft.current) throw found;
-      say(`No backup in ${target} was confirmed. ${found.message}`);
+      say(html`No backup in <${Name} name=${target} /> was confirmed. <${Outside} text=${found.message} />`);
       return;
     }
-    say(`The backup is in ${target}.`);
+    say(html`The backup is in <${Name} name=${target} />.`);
     if (!isLeft.current) onClose();
   });
   const isAbsolute = target.startsWith("/") || /^[A-Za-z]:[\\/]/.test(target);

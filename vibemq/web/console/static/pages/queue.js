@@ -31,7 +31,7 @@ function Queue() {
   const [isCreating, setCreating] = useState(false);
   const isMissing = found.data === undefined && found.problem?.status === 404;
   if (!queue) return html`<h1>Queue</h1><${Empty} title="Which queue?"><p>Choose one from <a href="./queues">the list of queues</a>.</p></${Empty}>`;
-  document.title = `${visible(queue)} · VibeMQ`;
+  document.title = `${visible(queue, { isName: true })} · VibeMQ`;
   if (isCreating || (isMissing && !isPublishing)) return html`<${NoQueue} queue=${queue} isCreating=${isCreating} setCreating=${setCreating} />`;
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./queues">Queues</a><span aria-hidden="true">/</span></nav>
@@ -184,8 +184,8 @@ function Now({ data, onChange }) {
 
 /** @type {Columns<Row<"queues/{queue}/consumers">>} */
 const CONSUMERS = [
-  { key: "client", label: "Client", isHead: true, cell: ({ client, connection }) => html`<a data-open href=${link("connections", { id: connection })}><${Outside} text=${client || connection || "unnamed"} /></a>` },
-  { key: "user", label: "User", cell: ({ user }) => html`<${Outside} text=${user} />` },
+  { key: "client", label: "Client", isHead: true, cell: ({ client, connection }) => html`<a data-open href=${link("connections", { id: connection })}><${Outside} text=${client || connection || "unnamed"} isName=${true} /></a>` },
+  { key: "user", label: "User", cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
   ...HELD,
 ];
 
@@ -241,7 +241,7 @@ const PREVIEW_BYTES = 200;
 const TIMES = [["", "At any time"], ["900000", "In the last 15 min"], ["3600000", "In the last hour"], ["86400000", "In the last day"], ["604800000", "In the last week"]];
 
 const previewOf = ({ payload, payload_base64, truncated }) =>
-  payload_base64 !== undefined ? html`<span class="muted">binary</span>` : html`<${Outside} text=${visible((payload ?? "").slice(0, PREVIEW_BYTES))} mono=${true} />${truncated ? "…" : ""}`;
+  payload_base64 !== undefined ? html`<span class="muted">binary</span>` : html`<${Outside} text=${(payload ?? "").slice(0, PREVIEW_BYTES)} mono=${true} isName=${false} />${truncated ? "…" : ""}`;
 
 /** "name:value, name:value" as the API takes it; what is no pair is left out. */
 const headersOf = (text) => text?.split(",").map((pair) => pair.trim()).filter((pair) => pair.indexOf(":") > 0);
@@ -253,7 +253,7 @@ function columnsOf(queue, state) {
     { key: "published", label: "Published", isTight: true, cell: ({ published_at }) => html`<${Ago} at=${published_at} />` },
     !state && { key: "state", label: "State", isTight: true, cell: (row) => STATES.find(([key]) => key === row.state)?.[1] ?? "Settled" },
     state === "delayed" && { key: "due", label: "Due", isTight: true, cell: ({ due_at }) => html`<${At} at=${due_at} />` },
-    state === "in_flight" && { key: "holder", label: "Held by", cell: ({ holders }) => html`${(holders ?? []).map(({ client, connection, user, group }) => html`<div><a href=${link("connections", { id: connection })}><${Outside} text=${client || user || connection} /></a>${group ? html` <span class="muted">(<${Outside} text=${group} />)</span>` : ""}</div>`)}` },
+    state === "in_flight" && { key: "holder", label: "Held by", cell: ({ holders }) => html`${(holders ?? []).map(({ client, connection, user, group }) => html`<div><a href=${link("connections", { id: connection })}><${Outside} text=${client || user || connection} isName=${true} /></a>${group ? html` <span class="muted">(<${Outside} text=${group} isName=${true} />)</span>` : ""}</div>`)}` },
     state === "in_flight" && { key: "deadline", label: "Deadline", isTight: true, cell: ({ holders }) => html`<${At} at=${holders?.[0]?.deadline_at} />` },
     { key: "attempts", label: "Attempts", isNum: true, cell: ({ attempts }) => count(attempts ?? 0) },
     { key: "size", label: "Size", isNum: true, cell: ({ payload_size }) => html`<${Size} bytes=${payload_size} />` },

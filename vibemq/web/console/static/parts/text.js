@@ -5,10 +5,11 @@ import { ahead } from "./api.js";
 import { capitalized, count, duration, instant, rate, sizeParts, toDate } from "../pure/format.js";
 import { pieces } from "../pure/symbols.js";
 
-/** Text from outside: isolated, so that it cannot turn what is beside it around, with hidden characters as symbols. */
-export function Outside({ text, lines = false, mono = false }) {
+/** Text from outside: isolated, so that it cannot turn what is beside it around, with hidden characters as symbols. `isName`: of a user,
+ * a client, a queue; what is `mono` is taken for one. */
+export function Outside({ text, lines = false, mono = false, isName = mono }) {
   if (text === null || text === undefined || text === "") return html`<span class="muted">–</span>`;
-  const shown = pieces(String(text), { lines });
+  const shown = pieces(String(text), { lines, isName });
   return html`<bdi class=${mono ? "mono" : ""}>${shown.map(([piece, isSymbol]) =>
     isSymbol ? html`<span class="symbol" title="a character that is not shown">${piece}</span>` : piece,
   )}</bdi>`;

@@ -205,7 +205,7 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
   const isReady = asked.data !== null && chosen > 0 && !isUnderWay && (!needsNumber || typed.trim() === String(chosen));
   const footer = html`
     <button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button>
-    <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <bdi>${where}</bdi></button>`;
+    <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <${Outside} text=${where} isName=${true} /></button>`;
   return html`<${Modal} title="Replay dead letters" broad=${true} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer} isUnderWay=${isUnderWay}>
     <p>Each letter leaves the dead letters and enters its queue again in one step. Consumers get it as a new message. A letter that dies again comes back here.</p>
     <${Which} filter=${filter} />
