@@ -1,10 +1,10 @@
 // Log in, and go on to where one wanted to be. It has no frame: nothing is known yet.
-import { html, render, useEffect, useState } from "../vendor/ui.js";
+import { html, useEffect, useState } from "../vendor/ui.js";
 import { placeAfterLogin } from "../pure/names.js";
 import { get, post } from "../parts/api.js";
 import { params } from "../parts/address.js";
 import { Field, Segments } from "../parts/filters.js";
-import { Outside, Trouble } from "../parts/text.js";
+import { Outside, Trouble, draw } from "../parts/text.js";
 
 const AGAIN_MS = 2000;
 
@@ -67,4 +67,4 @@ function Login() {
   </div></main>`;
 }
 
-render(html`<${Login} />`, document.getElementById("console"));
+draw(html`<${Login} />`);

@@ -1,10 +1,10 @@
 // The frame of every page: navigation, header, banners, dialogs. A page calls `start(View)`.
-import { html, render, signal, useEffect, useState } from "../vendor/ui.js";
+import { html, signal, useEffect, useState } from "../vendor/ui.js";
 import { asksForLogin, loadSession, logOut, lookWhoIsHere, lostSince, mayDo, session, sessionProblem } from "./api.js";
 import { letterKeys, theme, zone } from "./address.js";
 import { live, streaming, useData } from "./data.js";
 import { Menu, Modal, Notices, Question, say } from "./dialog.js";
-import { At, Outside, Trouble, Waiting } from "./text.js";
+import { At, Outside, Trouble, Waiting, draw } from "./text.js";
 import { duration } from "../pure/format.js";
 
 /** Page, name, icon; `of`: pages that belong to it; `needs`: an operation without which the page would be empty. */
@@ -24,7 +24,7 @@ const HEALTH = { ok: ["good", "Healthy"], warning: ["warn", "Warning"], alarm: [
 
 /** Show a page. `View` is rendered when it is known who is here. `title` is a function of the parameters, or left out. */
 export function start(View) {
-  render(html`<${Frame} View=${View} />`, document.getElementById("console"));
+  draw(html`<${Frame} View=${View} />`);
   loadSession();
   // Also of a page to which Back has brought one, as it was.
   for (const when of ["focus", "pageshow"]) addEventListener(when, lookWhoIsHere);

@@ -1,5 +1,5 @@
 // Names and texts from outside, instants, and figures, as elements.
-import { html, useEffect, useRef, useState } from "../vendor/ui.js";
+import { html, render, useEffect, useRef, useState } from "../vendor/ui.js";
 import { setParams, zone } from "./address.js";
 import { ahead } from "./api.js";
 import { capitalized, count, duration, instant, rate, sizeParts, toDate } from "../pure/format.js";
@@ -66,6 +66,13 @@ export function Facts({ items }) {
   return html`<dl class="facts">${items
     .filter((item) => item && item[1] !== null && item[1] !== undefined)
     .map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
+}
+
+/** The page itself, in place of what its document says as long as no module has run. */
+export function draw(page) {
+  const place = document.getElementById("console");
+  place.replaceChildren();
+  render(page, place);
 }
 
 // What stands where there is no data.
