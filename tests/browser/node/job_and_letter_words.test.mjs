@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
-const { wholeCanary } = await import(new URL("jobs.js", pure));
-const { holdsBack, isCanaryStuck, isElsewhere, mayHaveLeft, restOf, sentence, toldOf } = await import(new URL("jobs.js", pure));
+const { isElsewhere, wholeCanary } = await import(new URL("jobs.js", pure));
+const { holdsBack, isCanaryStuck, mayHaveLeft, restOf, sentence, toldOf } = await import(new URL("../pages/jobs/told.js", pure));
 const { jsonProblem } = await import(new URL("body.js", pure));
 const { isChosenGroup } = await import(new URL("letter_groups.js", pure));
 const { attemptsSentence, attemptsText } = await import(new URL("letters.js", pure));

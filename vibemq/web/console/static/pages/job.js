@@ -9,9 +9,10 @@ import { start } from "../parts/frame.js";
 import { At, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble, useLive } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted, rateLimit } from "../pure/format.js";
-import { actionsOf, hasEnded, holdsBack, isCounted, isElsewhere, isInCanary, isUnread, levelOf, mayHaveLeft, restOf, sentence, settled, targetOf, toldOf, verbOf } from "../pure/jobs.js";
+import { actionsOf, hasEnded, isCounted, isElsewhere, levelOf, settled, verbOf } from "../pure/jobs.js";
 import { filterOfBody, isTold } from "../pure/letters.js";
 import { FilterWords, JobBar, StatePill, lettersLink } from "./jobs/progress.js";
+import { holdsBack, isInCanary, isUnread, mayHaveLeft, restOf, sentence, targetOf, toldOf } from "./jobs/told.js";
 import { useKinds } from "./letters/kinds.js";
 import { RateSlider, ReplayDialog, exportLetters, purge, replayRequest } from "./letters/actions.js";
 
