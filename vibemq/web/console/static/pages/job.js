@@ -6,7 +6,7 @@ import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask } from "../parts/dialog.js";
 import { start } from "../parts/frame.js";
-import { At, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble, useLive } from "../parts/text.js";
+import { At, Empty, Facts, Figures, Loaded, Name, Outside, Prose, Size, Trouble, useLive } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted, rateLimit } from "../pure/format.js";
 import { actionsOf, hasEnded, isCounted, isElsewhere, levelOf, settled, verbOf } from "../pure/jobs.js";
@@ -213,13 +213,13 @@ function Told({ job, queue }) {
   const isHeard = useLive(`${job.state} ${tone} ${told.length}`, tone === "bad" ? "assertive" : "polite");
   if (told.length === 0) return null;
   const target = targetOf(job);
-  return html`<div class=${`well ${tone}`} role=${tone === "bad" ? "alert" : "status"} aria-live=${isHeard}><${Outside} text=${told[0]} /> ${told.length > 1 && html`<span class="small"><${Outside} text=${told.slice(1).join(" ")} /></span>`}
+  return html`<div class=${`well ${tone}`} role=${tone === "bad" ? "alert" : "status"} aria-live=${isHeard}><${Prose} text=${told[0]} /> ${told.length > 1 && html`<span class="small"><${Prose} text=${told.slice(1).join(" ")} /></span>`}
     ${target && !isInCanary(job) && ["waiting", "done"].includes(job.state) && html`<span class="small"><a href=${link("queue", { queue: target })}>Look at queue <${Name} name=${target} /></a></span>`}</div>`;
 }
 
 function Events({ events }) {
   if (events.length === 0) return html`<p class="muted">Nothing yet.</p>`;
-  return html`<ol class="steps">${events.map(({ at, event, detail }, index) => html`<li class=${index === events.length - 1 ? "now" : ""}><div>${sentence(event.replaceAll("_", " "))}${detail && html` <${Outside} text=${sentence(detail)} />`} <div class="small muted"><${At} at=${at} /></div></div></li>`)}</ol>`;
+  return html`<ol class="steps">${events.map(({ at, event, detail }, index) => html`<li class=${index === events.length - 1 ? "now" : ""}><div>${sentence(event.replaceAll("_", " "))}${detail && html` <${Prose} text=${sentence(detail)} />`} <div class="small muted"><${At} at=${at} /></div></div></li>`)}</ol>`;
 }
 
 start(JobPage);

@@ -3,7 +3,7 @@ import { html, render, useEffect, useRef, useState } from "../vendor/ui.js";
 import { setParams, zone } from "./address.js";
 import { ahead } from "./api.js";
 import { capitalized, count, duration, instant, rate, sizeParts, toDate } from "../pure/format.js";
-import { pieces } from "../pure/symbols.js";
+import { codePieces, pieces } from "../pure/symbols.js";
 
 /** Text from outside: isolated, so that it cannot turn what is beside it around, with hidden characters as symbols. `isName`: of a user,
  * a client, a queue; what is `mono` is taken for one. */
@@ -16,6 +16,9 @@ export function Outside({ text, lines = false, mono = false, isName = mono }) {
 }
 
 export const Name = ({ name }) => html`<${Outside} text=${name} mono=${true} />`;
+
+/** A sentence of the broker: what stands between backticks is code. */
+export const Prose = ({ text }) => codePieces(String(text ?? "")).map(([piece, isCode]) => (isCode ? html`<code><${Outside} text=${piece} isName=${true} /></code>` : html`<${Outside} text=${piece} />`));
 
 /** An instant in the chosen zone, the other one as its title. */
 export function At({ at, millis = false }) {
@@ -101,8 +104,8 @@ export function Trouble({ problem, retry }) {
       ? "Ask a superuser of this broker for the permission that is named, or log in as somebody else."
       : null;
   return html`<div class="problem"><div role="alert">
-    <strong><${Outside} text=${capitalized(problem.message)} /></strong>
-    ${problem.errors.map(({ pointer, detail }) => html`<span><code>${pointer}</code> <${Outside} text=${detail} /></span>`)}
+    <strong><${Prose} text=${capitalized(problem.message)} /></strong>
+    ${problem.errors.map(({ pointer, detail }) => html`<span><code>${pointer}</code> <${Prose} text=${detail} /></span>`)}
     ${hint && html`<span class="small">${hint}</span>`}
     ${problem.code && html`<span class="small">${problem.code}</span>`}</div>
     ${problem.requestId && html`<span class="small">request ${problem.requestId}</span>`}

@@ -38,6 +38,15 @@ export function pieces(text, options = {}) {
   return made;
 }
 
+/** A sentence in pieces: [["run ", false], ["vibemq-admin check", true], …]; true: code, which stood between backticks. One that has no
+ * partner is a character as any other. */
+export function codePieces(text) {
+  return text
+    .split(/`([^`]+)`/)
+    .map((part, at) => /** @type {[string, boolean]} */ ([part, at % 2 === 1]))
+    .filter(([part]) => part);
+}
+
 export const visible = (text, options = {}) =>
   pieces(text, options)
     .map(([piece]) => piece)

@@ -3,7 +3,7 @@ import { html } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
 import { mayDo } from "../../parts/api.js";
 import { useData } from "../../parts/data.js";
-import { Ago, Duration, Outside } from "../../parts/text.js";
+import { Ago, Duration, Outside, Prose } from "../../parts/text.js";
 import { capitalized, count, size } from "../../pure/format.js";
 
 /** Where clients connect: the listener of the native protocol, as the broker tells it to those who may ask. */
@@ -31,20 +31,17 @@ const OF_CONSUMERS = new Set(["awaiting_acks", "stuck"]);
 export function QueueState({ state, queue = undefined }) {
   const { text, tone, title } = STATES[state] ?? { text: state ?? "–", tone: "", title: "" };
   const ofConsumers = OF_CONSUMERS.has(state);
-  return html`<span class=${`pill ${tone}`} title=${title}>${text}</span>${queue && (tone === "warn" || ofConsumers) && html`<span class="muted small">${title}${ofConsumers ? html`. <a href=${`${link("queue", { queue })}#consumers`}>What its consumers hold</a>` : ""}</span>`}`;
+  return html`<span class=${`pill ${tone}`} title=${title}>${text}</span>${queue && (tone === "warn" || ofConsumers) && html`<span class="meaning muted small">${title}${ofConsumers ? html`. <a href=${`${link("queue", { queue })}#consumers`}>What its consumers hold</a>` : ""}</span>`}`;
 }
 
 // What the broker says of itself: an alarm or a warning, what helps, and where to look.
 
 const WHERE = { queue: "Show the queue", cursors: "Show its cursors", "dead-letters": "Show the dead letters" };
 
-/** What helps; commands stand between backticks. */
-export const Remedy = ({ text }) => (text ? text.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part && html`<${Outside} text=${part} />`)) : html`<${Outside} />`);
-
 export function Sentence({ level, text, remedy, link: target }) {
   return html`<p class=${`well ${level === "alarm" ? "bad" : "warn"}`}>
-    <strong>${level === "alarm" ? "Alarm: " : ""}<${Outside} text=${capitalized(text)} /></strong>
-    ${remedy && html`<span class="small"><${Remedy} text=${capitalized(remedy)} /></span>`}
+    <strong>${level === "alarm" ? "Alarm: " : ""}<${Prose} text=${capitalized(text)} /></strong>
+    ${remedy && html`<span class="small"><${Prose} text=${capitalized(remedy)} /></span>`}
     ${target && html`<a href=${link(target.page, { queue: target.queue })}>${WHERE[target.page] ?? "Show"}</a>`}
   </p>`;
 }
