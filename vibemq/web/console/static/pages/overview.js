@@ -108,8 +108,8 @@ function DiedOf({ rows, died }) {
     return html`<a href=${link("dead-letters", { queue, fingerprint })}>${text !== undefined ? html`<${Sample} group=${{ sample: text, count: letters }} />` : fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>`;
   };
   if (rows.length === 0) return null;
-  return html`<${Table} caption="Dead letters of the last 15 minutes that are still here" rows=${rows} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`}
-    columns=${[{ ...queueColumn, className: "named" }, rows.some(({ fingerprint }) => fingerprint) && { key: "fingerprint", label: "Error", className: "wrap", cell: error }, { key: "count", label: "Letters", isNum: true, cell: ({ count: some }) => html`<${Count} value=${some} />` }]} bar=${html`<span class="muted small">${stillHere(rows, died)}</span>`} />`;
+  return html`<${Table} caption=${html`Dead letters of the last 15 minutes that are still here <span class="muted small">${stillHere(rows, died)}</span>`} rows=${rows} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`}
+    columns=${[{ ...queueColumn, className: "named" }, rows.some(({ fingerprint }) => fingerprint) && { key: "fingerprint", label: "Error", className: "wrap", cell: error }, { key: "count", label: "Letters", isNum: true, cell: ({ count: some }) => html`<${Count} value=${some} />` }]} />`;
 }
 
 function Lists({ data }) {
