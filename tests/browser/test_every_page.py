@@ -179,6 +179,23 @@ def test_an_address_that_names_nothing_says_so_under_a_heading(hostile_broker: S
         page.get_by_role("heading", name=re.compile("^Which ")).wait_for()
 
 
+def test_code_in_descriptions_is_shown_as_code(hostile_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(hostile_broker.origin)
+    show(page, hostile_broker, "api")
+    assert "`" not in "".join(page.locator(".operations").all_text_contents())
+    assert "Permissions: inspect on the queue" in "".join(page.locator(".operations p:has(code)").all_text_contents())
+
+
+def test_a_table_that_goes_on_behind_its_edge_has_a_shade_there(hostile_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(hostile_broker.origin, size="small")
+    show(page, hostile_broker, "queues")
+    table = page.locator(".table-scroll")
+    table.wait_for()
+    assert table.evaluate("(box) => box.scrollWidth > box.clientWidth")
+    attachments = table.evaluate("(box) => getComputedStyle(box).backgroundAttachment")
+    assert attachments == "local, local, scroll, scroll", "covers that go along, and shades that do not"
+
+
 def test_of_a_parameter_that_stands_there_twice_the_first_counts(hostile_broker: ServedBroker, opened: Opener) -> None:
     page = opened(hostile_broker.origin)
     for place in ("connections?user=a&user=b", "broker?tab=settings&search=a&search=b", "queues?name=a&name=b"):

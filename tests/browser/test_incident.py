@@ -57,9 +57,7 @@ def dead_in(broker: ServedBroker, queue: str) -> int:
         return info.dead
 
 
-def test_what_died_why_and_a_replay_of_ten_that_is_tried_on_a_few_first(
-    full_broker: ServedBroker, opened: Opener
-) -> None:
+def test_what_died_why_and_a_replay_of_ten_with_a_canary_of_five(full_broker: ServedBroker, opened: Opener) -> None:
     page = opened(full_broker.origin)
     enter(page, full_broker, "dead-letters")
     kinds = page.get_by_role("navigation", name="Kinds of dead letters")
@@ -72,13 +70,13 @@ def test_what_died_why_and_a_replay_of_ten_that_is_tried_on_a_few_first(
     page.get_by_role("button", name="Replay all 250…").click()
     dialog = page.get_by_role("dialog", name="Replay dead letters")
     dialog.get_by_text("no consumer", exact=True).wait_for()
-    dialog.get_by_text("payments has no consumer, so the trial cannot end").wait_for()
+    dialog.get_by_text("payments has no consumer, so the canary cannot pass").wait_for()
     dialog.get_by_role("button", name="Only the first").click()
-    # How many go changes no guard: the trial stays, and is said to be none.
-    assert dialog.get_by_label(re.compile("^Try 10 letters first")).is_checked()
-    dialog.get_by_text("All 10 letters are the trial").wait_for()
+    # How many go changes no guard: the canary stays, and is said to hold none back.
+    assert dialog.get_by_label(re.compile("^Canary: replay 10 letters first")).is_checked()
+    dialog.get_by_text("All 10 letters are the canary").wait_for()
     assert dialog.get_by_text("The first 10 of 250 letters, the oldest first").is_visible()
-    dialog.get_by_label("Letters to try first").fill("5")
+    dialog.get_by_label("Letters of the canary").fill("5")
     dialog.get_by_label("Note, for the audit").fill("the gateway is up again")
     replay = dialog.get_by_role("button", name="Replay 10 letters to payments")
     # The job begins, and no answer comes: whoever presses again has the same one.
@@ -90,9 +88,11 @@ def test_what_died_why_and_a_replay_of_ten_that_is_tried_on_a_few_first(
     page.get_by_role("heading", name=re.compile("Replay · job")).wait_for()
     jobs = admin(full_broker, "job.list", limit=100)["jobs"]
     assert [job["note"] for job in jobs].count("the gateway is up again") == 1
-    # Five of them are tried first, and nobody consumes them yet.
-    page.get_by_text("payments has no consumer, so the trial cannot end.").wait_for()
-    page.get_by_role("button", name="Go on without the trial…").wait_for()
+    # Nobody consumes the canary yet: what the eye meets is its queue, and no way around the canary.
+    page.get_by_text("payments has no consumer, so the canary cannot pass.").wait_for()
+    assert page.locator(".title .button.main").all_text_contents() == ["Look at queue payments"]
+    assert page.get_by_role("button", name="Go on without the canary…").get_attribute("class") == "button slim"
+    assert page.get_by_text("the other 5 letters go at once, though nobody knows yet").is_visible()
     assert page.get_by_text("5 of 10 letters").is_visible()
     consume(full_broker, "payments", 5)
     page.get_by_text("Done. 10 letters were replayed, as many as were asked for.").wait_for()
@@ -130,17 +130,17 @@ def test_the_file_of_an_export_is_fetched_and_deleted(full_broker: ServedBroker,
 
 
 @pytest.mark.long(
-    covered_by="tests/browser/test_incident.py::test_what_died_why_and_a_replay_of_ten_that_is_tried_on_a_few_first"
+    covered_by="tests/browser/test_incident.py::test_what_died_why_and_a_replay_of_ten_with_a_canary_of_five"
 )
-def test_a_trial_that_cannot_end_is_given_up_and_the_rest_goes(full_broker: ServedBroker, opened: Opener) -> None:
+def test_a_canary_that_cannot_pass_is_given_up_and_the_rest_goes(full_broker: ServedBroker, opened: Opener) -> None:
     rest = dead_in(full_broker, "emails") - 5
     job = admin(full_broker, "job.start", kind="replay", filter={"queue": "emails"}, canary=5)["job"]
     wait_until(lambda: admin(full_broker, "job.show", job=job)["done"] == 5)
     page = opened(full_broker.origin)
     enter(page, full_broker, f"job?id={job}")
-    page.get_by_text("emails has no consumer, so the trial cannot end.").wait_for()
-    page.get_by_role("button", name="Go on without the trial…").click()
-    page.get_by_role("dialog").get_by_role("button", name=f"Replay {rest} letters without a trial").click()
+    page.get_by_text("emails has no consumer, so the canary cannot pass.").wait_for()
+    page.get_by_role("button", name="Go on without the canary…").click()
+    page.get_by_role("dialog").get_by_role("button", name=f"Replay {rest} letters without a canary").click()
     page.get_by_text(f"Done. {rest} letters were replayed.").wait_for()
     assert admin(full_broker, "job.show", job=job)["state"] == "cancelled"
     assert dead_in(full_broker, "emails") == 0

@@ -58,6 +58,7 @@ def test_from_a_queue_with_a_stuck_consumer_to_the_connection_that_holds_its_mes
             page.get_by_text("Alarm: The disk is full").wait_for()
             row = page.get_by_role("row", name=re.compile("slow worker"))
             row.get_by_text("no ack timeout").wait_for()
+            row.get_by_text("3 / 3 at its limit").wait_for()
             row.get_by_role("link", name="slow worker").click()
             page.get_by_role("heading", name="Connection of slow worker").wait_for()
             page.get_by_role("row", name=re.compile("closer.*3 . 3")).wait_for()
@@ -65,6 +66,23 @@ def test_from_a_queue_with_a_stuck_consumer_to_the_connection_that_holds_its_mes
             page.get_by_role("navigation", name="Where this is").get_by_role("link", name="Connections").click()
             page.get_by_role("row", name=re.compile("slow worker")).wait_for()
         mq.delete_queue("closer")
+
+
+def test_a_queue_whose_consumer_is_at_its_limit_and_settles_nothing_does_not_flow(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(full_broker.origin)
+    with vibemq.sync.connect(full_broker.url, name="hung worker") as mq:
+        mq.create_queue("held")
+        mq.publish_many("held", [b"x"] * 3)
+        with mq.subscribe("held", prefetch=2, ack_timeout=0) as messages:
+            next(iter(messages))
+            enter(page, full_broker, "queue?queue=held")
+            page.locator("#main h1 + .pill", has_text="Waiting for acks").wait_for()
+            page.get_by_text("One that is at its limit (prefetch) gets no more until it settles some").wait_for()
+            page.get_by_role("link", name="What its consumers hold").click()
+            page.get_by_role("row", name=re.compile("hung worker.*2 . 2 at its limit")).wait_for()
+        mq.delete_queue("held")
 
 
 def test_a_token_that_allows_a_part_of_what_its_user_may(full_broker: ServedBroker, opened: Opener) -> None:

@@ -308,3 +308,30 @@ def test_a_queue_shows_its_limit_and_warns_before_it_is_full(own_broker: ServedB
         page.goto(own_broker.console)
         page.get_by_text("Queue near is 90% full").wait_for(state="attached")
         mq.delete_queue("near")
+
+
+def test_a_queue_that_is_not_there_is_created_and_takes_no_message_before(
+    own_broker: ServedBroker, opened: Opener
+) -> None:
+    page = opened(own_broker.origin)
+    page.goto(f"{own_broker.console}queue?queue=not-there")
+    page.get_by_role("heading", name="There is no queue of this name").wait_for()
+    assert page.get_by_role("button", name="Publish").count() == 0
+    assert page.get_by_role("link", name="All queues").is_visible()
+    page.get_by_role("button", name="Create this queue").click()
+    dialog = page.get_by_role("dialog", name="Create a queue")
+    assert dialog.get_by_label("Name").input_value() == "not-there"
+    dialog.get_by_role("button", name="Create queue").click()
+    page.get_by_role("button", name="Publish", exact=True).wait_for()
+
+
+def test_who_may_not_create_a_queue_that_is_not_there_is_led_back(closed_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(closed_broker.origin)
+    page.goto(f"{closed_broker.console}login?then=queue%3Fqueue%3Dorders-not-there")
+    page.get_by_label("User").fill("reader")
+    page.get_by_label("Password", exact=True).fill("a reader's")
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("heading", name="There is no queue of this name").wait_for()
+    assert page.get_by_role("button", name=re.compile("Publish|Create")).count() == 0
+    page.get_by_role("link", name="All queues").click()
+    page.get_by_role("heading", name="Queues", exact=True).wait_for()

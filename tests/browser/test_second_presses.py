@@ -182,3 +182,39 @@ def test_a_cursor_that_is_chosen_stays_when_the_list_is_of_others(open_broker: S
         page.get_by_text("7 d", exact=True).wait_for()
         mq.delete_queue("read-by-range")
         page.get_by_role("heading", name="Cursor archive of read-by-range").wait_for(state="detached")
+
+
+def test_a_form_outlives_the_queue_that_it_is_about(open_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(open_broker.origin)
+    with vibemq.sync.connect(open_broker.url) as mq:
+        mq.create_queue("outlived")
+        page.goto(f"{open_broker.console}queue?queue=outlived&tab=options")
+        page.get_by_role("button", name="Change options").click()
+        field = page.get_by_role("textbox", name="Most messages max_messages")
+        field.fill("1234")
+        mq.delete_queue("outlived")
+    page.get_by_role("alert").get_by_text("QUEUE_NOT_FOUND").wait_for()
+    assert field.input_value() == "1234"
+    page.get_by_role("button", name="Leave as it is").click()
+    page.get_by_role("heading", name="There is no queue of this name").wait_for()
+
+
+def test_a_form_outlives_the_rights_that_its_tab_needs(closed_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(closed_broker.origin)
+    with vibemq.sync.connect(closed_broker.url.replace("vibemq://", "vibemq://root:correct%20horse@")) as mq:
+        mq.admin("user.add", user="deputy", password="a deputy's", superuser=True)
+        page.goto(f"{closed_broker.console}login?then=access%3Ftab%3Dusers")
+        page.get_by_label("User").fill("deputy")
+        page.get_by_label("Password", exact=True).fill("a deputy's")
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Add a user…").click()
+        field = page.get_by_role("dialog").get_by_label("Name")
+        field.fill("typed-before")
+        mq.admin("user.change", user="deputy", superuser=False)
+        with page.expect_response("**/api/v1/session"):
+            page.evaluate("() => dispatchEvent(new Event('focus'))")
+        page.get_by_role("link", name="Audit").wait_for(state="detached")
+        assert field.input_value() == "typed-before"
+        page.keyboard.press("Escape")
+        page.get_by_role("heading", name="Who I am").wait_for()
+        mq.admin("user.remove", user="deputy")

@@ -151,6 +151,47 @@ def test_twelve_tabs_share_one_stream_and_survive_its_holder(open_broker: Served
     all_show("seen-by-the-others")
 
 
+def test_what_a_tab_that_has_crashed_looked_at_is_not_asked_for_any_more(
+    open_broker: ServedBroker, opened: Opener
+) -> None:
+    leader = opened(open_broker.origin)
+    streams: list[str] = []
+    leader.on("request", lambda request: "/api/v1/events" in request.url and streams.append(request.url))
+
+    def looks_at(place: str) -> bool:
+        return leader.evaluate("() => 1") == 1 and bool(streams) and place in streams[-1]
+
+    leader.goto(f"{open_broker.console}queues")
+    wait_until(lambda: looks_at("topic=queues"))
+    other = leader.context.new_page()
+    other.goto(f"{open_broker.console}queue?queue=crashed")
+    other.get_by_role("heading", name="There is no queue of this name").wait_for()
+    wait_until(lambda: looks_at("crashed"))
+    with pytest.raises(Exception, match="crash"):
+        other.goto("chrome://crash")
+    wait_until(lambda: looks_at("topic=queues") and not looks_at("crashed"))
+
+
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_a_page_of_which_a_module_does_not_come_says_so(open_broker: ServedBroker, opened: Opener, motion: str) -> None:
+    page = opened(open_broker.origin)
+    page.emulate_media(reduced_motion=motion)
+    page.route("**/parts/table.js", lambda route: route.fulfill(status=404, content_type="text/javascript"))
+    page.goto(f"{open_broker.console}queues")
+    page.get_by_text("The console has not loaded yet.").wait_for()
+    page.unroute("**/parts/table.js")
+    page.reload()
+    page.get_by_role("heading", name="Queues", exact=True).wait_for()
+    assert page.get_by_text("The console has not loaded yet.").count() == 0
+
+
+def test_without_scripts_a_page_says_what_it_needs(open_broker: ServedBroker, opened: Opener) -> None:
+    page = opened(open_broker.origin, java_script_enabled=False)
+    page.goto(open_broker.console)
+    assert page.locator("p.noscript").is_visible()
+    assert not page.get_by_text("The console has not loaded yet.").is_visible()
+
+
 def test_nobody_looks_no_stream_and_without_one_a_page_asks_and_says_so(
     open_broker: ServedBroker, opened: Opener
 ) -> None:

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
-const { trialWithout } = await import(new URL("jobs.js", pure));
-const { isElsewhere, isTrialStuck, mayHaveLeft, restOf, sentence, toldOf } = await import(new URL("jobs.js", pure));
+const { isElsewhere, wholeCanary } = await import(new URL("jobs.js", pure));
+const { holdsBack, isCanaryStuck, mayHaveLeft, restOf, sentence, toldOf } = await import(new URL("../pages/jobs/told.js", pure));
 const { jsonProblem } = await import(new URL("body.js", pure));
 const { isChosenGroup } = await import(new URL("letter_groups.js", pure));
 const { attemptsSentence, attemptsText } = await import(new URL("letters.js", pure));
@@ -11,16 +11,25 @@ const { previewSentences } = await import(new URL("letters.js", pure));
 
 const JOB = { job: "7", kind: "replay", state: "done", filter: { queue: "orders.eu" }, to: null, selected: 5, done: 5, skipped: 0, damaged: 0, dead_again: 0, limit: 5, why: "its limit is reached" };
 const UNREAD = { consumers: 0, ready: 5, in_flight: 0, delayed: 0 };
-const TRIAL = { ...JOB, state: "waiting", limit: null, selected: 6_800, canary: 10, canary_passed: false, done: 10, why: "its first 10 letters are not settled yet" };
+const CANARY = { ...JOB, state: "waiting", limit: null, selected: 6_800, canary: 10, canary_passed: false, done: 10, why: "not all 10 letters of its canary are settled yet" };
+const READ = { ...UNREAD, consumers: 1 };
 
-test("a trial that nothing can end is told from one that goes on", () => {
-  assert.deepEqual(toldOf(TRIAL, UNREAD)[0], "orders.eu has no consumer, so the trial cannot end.");
-  assert.ok(isTrialStuck(TRIAL, UNREAD));
-  assert.equal(restOf(TRIAL), 6_790);
-  const read = { ...UNREAD, consumers: 1 };
-  assert.ok(!isTrialStuck(TRIAL, read));
-  assert.match(toldOf(TRIAL, read)[0], /^10 letters are tried first and not all settled yet\./);
-  assert.ok(!isTrialStuck({ ...TRIAL, canary_passed: true }, UNREAD));
+test("a canary that nothing can settle is told from one that goes on", () => {
+  assert.deepEqual(toldOf(CANARY, UNREAD)[0], "orders.eu has no consumer, so the canary cannot pass.");
+  assert.ok(isCanaryStuck(CANARY, UNREAD));
+  assert.equal(restOf(CANARY), 6_790);
+  assert.ok(!isCanaryStuck(CANARY, READ));
+  assert.equal(toldOf(CANARY, READ).join(" "), "10 letters are the canary, and not all of them are settled yet. The other 6,790 go when all of them are settled and none has died again.");
+  assert.equal(toldOf({ ...CANARY, canary: 1, done: 1, selected: 2 }, READ).join(" "), "1 letter is the canary, and not settled yet. The other one goes when it is settled and has not died again.");
+  assert.ok(!isCanaryStuck({ ...CANARY, canary_passed: true }, UNREAD));
+});
+
+test("where the canary is all there is, no others are held back, and none are told of", () => {
+  const whole = { ...CANARY, selected: 10 };
+  assert.ok(holdsBack(CANARY) && !holdsBack(whole));
+  assert.ok(holdsBack({ ...whole, selected: null }), "nobody has counted them yet");
+  assert.equal(toldOf(whole, READ).join(" "), "The canary is all there is: 10 letters were replayed, and no others are held back. The job ends when all of them are settled.");
+  assert.equal(toldOf(whole, UNREAD)[0], "orders.eu has no consumer, so the canary cannot pass.");
 });
 
 test("what a finished replay says is not more than is known", () => {
@@ -38,11 +47,11 @@ test("a job that was limited or cancelled may have left letters", () => {
   assert.ok(!mayHaveLeft({ ...JOB, kind: "purge_dead" }));
 });
 
-test("a trial as large as all that goes is said to be none", () => {
-  assert.equal(trialWithout(10, 11), "");
-  assert.equal(trialWithout(null, 5), "");
-  assert.match(trialWithout(10, 5), /^Only 5 letters go, fewer than the trial of 10:/);
-  assert.match(trialWithout(10, 10), /^All 10 letters are the trial:/);
+test("a canary as large as all that goes is said to hold none back", () => {
+  assert.equal(wholeCanary(10, 11), "");
+  assert.equal(wholeCanary(null, 5), "");
+  assert.match(wholeCanary(10, 5), /^Only 5 letters go, fewer than the canary of 10:/);
+  assert.match(wholeCanary(10, 10), /^All 10 letters are the canary:/);
 });
 
 test("sentences begin large and end", () => {
@@ -97,7 +106,7 @@ test("a replay to the queue that its letters died in goes nowhere else", () => {
 
 test("a queue that a cursor reads is no queue without consumers", () => {
   const read = { ...UNREAD, groups: [{ name: "stream", cursor: true }] };
-  assert.ok(isTrialStuck(TRIAL, { ...UNREAD, groups: [{ name: "billing", cursor: false }] }));
-  assert.ok(!isTrialStuck(TRIAL, read));
+  assert.ok(isCanaryStuck(CANARY, { ...UNREAD, groups: [{ name: "billing", cursor: false }] }));
+  assert.ok(!isCanaryStuck(CANARY, read));
   assert.doesNotMatch(toldOf(JOB, read).join(" "), /no consumer/);
 });

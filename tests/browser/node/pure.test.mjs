@@ -7,6 +7,7 @@ const { capitalized, count, counted, digits, duration, emptyPage, exactJson, ins
 const { adminLine, assigned, curlLine, keysOf, path, query, quote, segment } = await import(new URL("commands.js", pure));
 const { laidOut, layout, tokens } = await import(new URL("body.js", pure));
 const { fromBase64, hexLines, isHidden, isStoredText, kindOf, textOf, toBase64 } = await import(new URL("body.js", pure));
+const { nameProblem } = await import(new URL("names.js", pure));
 const { visible } = await import(new URL("symbols.js", pure));
 const { matches } = await import(new URL("patterns.js", pure));
 const { isTyped, placeAfterLogin } = await import(new URL("names.js", pure));
@@ -146,6 +147,27 @@ test("bytes: base64, text, hexadecimal, kinds", () => {
   ]);
   const kinds = [[[], "empty"], [[0x1f, 0x8b, 8], "gzip"], [[0x7b, 0x7d], "JSON"], [[0x68, 0x69], "text"], [[0xff, 0xfe], "binary"]];
   for (const [bytes, kind] of kinds) assert.equal(kindOf(Uint8Array.from(bytes)), kind);
+});
+
+test("in a name nothing is hidden, whatever category of Unicode it is of", () => {
+  const isName = true;
+  const hidden = {
+    Cc: "\u0000\u001b\u0085", Cf: "\u00ad\u200b\u200c\u200d\u200e\u202e\u2066\ufeff\u{1d173}\u{e0041}", Co: "\ue000\u{f0000}", Cn: "\uffff\u0378", Cs: "\ud800\udfff",
+    Zs: "\u00a0\u1680\u2000\u200a\u202f\u205f\u3000", Zl: "\u2028", Zp: "\u2029", fillers: "\u115f\u1160\u3164\uffa0\u2800\u034f\ufe0f\u180b",
+  };
+  for (const [category, characters] of Object.entries(hidden)) {
+    for (const character of characters) {
+      const shown = visible(`a${character}b`, { isName });
+      assert.match(shown, /^a([\u2400-\u2421]|\[[A-Z0-9+]+\])b$/, `${category} ${character.codePointAt(0).toString(16)}`);
+    }
+  }
+  assert.equal(visible("orders\u200d\u00a0eu", { isName }), "orders[ZWJ][NBSP]eu");
+  assert.equal(visible("Größe กำ 한국 日本 a b", { isName }), "Größe กำ 한국 日本 a b");
+  assert.match(nameProblem("orders\u200b"), /The character \[ZWSP\] is not allowed/);
+});
+
+test("spaces of other scripts are part of a text", () => {
+  assert.equal(visible("10\u202f%\u3000\u00a0"), "10\u202f%\u3000\u00a0");
 });
 
 test("hidden characters are shown, joiners and letters are left alone", () => {

@@ -4,6 +4,8 @@ import { test } from "node:test";
 
 const pure = new URL("../../../vibemq/web/console/static/pure/", import.meta.url);
 const { namedPieces, nameProblem } = await import(new URL("names.js", pure));
+const { stillHere } = await import(new URL("format.js", pure));
+const { codePieces } = await import(new URL("symbols.js", pure));
 const { pairs, placeOf, withinMs } = await import(new URL("audit_words.js", pure));
 
 test("names of queues are judged as the broker judges them", () => {
@@ -44,4 +46,18 @@ test("today began at midnight of the browser", () => {
   assert.equal(withinMs("today", now), 5_400_000);
   assert.equal(withinMs("hour", now), 3_600_000);
   assert.equal(withinMs("", now), null);
+});
+
+test("letters that are still here are told apart from all that died", () => {
+  const rows = [{ count: 750 }, { count: 227 }];
+  assert.equal(stillHere(rows, 999), "977 of the 999 messages that died; the others were replayed or purged since.");
+  assert.equal(stillHere([{ count: 1 }], 1), "The message that died.");
+  assert.equal(stillHere(Array(10).fill({ count: 2 }), 1_030), "20 of the 1,030 messages that died; the others were replayed or purged since, or are of smaller kinds.");
+});
+
+test("code in a sentence stands between backticks, and one alone is a character", () => {
+  assert.deepEqual(codePieces("run `vibemq-admin check` again"), [["run ", false], ["vibemq-admin check", true], [" again", false]]);
+  assert.deepEqual(codePieces("`df -i`"), [["df -i", true]]);
+  assert.deepEqual(codePieces("one ` alone"), [["one ` alone", false]]);
+  assert.deepEqual(codePieces(""), []);
 });

@@ -151,7 +151,8 @@ def list_queues(
         typer.Option(
             "--state",
             metavar="WORD",
-            help="Only queues that are idle, delayed, flowing, falling_behind, stuck, full, no_consumer.",
+            help="Only queues that are idle, delayed, flowing, awaiting_acks, falling_behind, stuck, full, "
+            "no_consumer.",
         ),
     ] = None,
     name: Annotated[

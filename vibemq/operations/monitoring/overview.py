@@ -40,7 +40,7 @@ _REMEDIES = {
 }
 _TEXTS = {
     QueueState.FULL: "queue {name} is full with {ready}",
-    QueueState.STUCK: "queue {name} is stuck with {ready}: no message is taken or settled",
+    QueueState.STUCK: "queue {name} is stuck with {ready}: {held}",
     QueueState.NO_CONSUMER: "queue {name} has {ready} and no consumer",
 }
 _STILL_CURSOR = "queue {name} is stuck: its cursor {group} has not moved for a minute and is {behind} behind"
@@ -211,7 +211,8 @@ class _Found:
                 if state is QueueState.STUCK and not reading.now.columns["consumers"][row] and name in self._still:
                     told.append(_of_cursor(self._still[name]))
                     continue
-                text = _TEXTS[state].format(name=name, ready=counted_messages(ready[row]))
+                held = reading.now.columns["in_flight"][row]
+                text = _TEXTS[state].format(name=name, ready=counted_messages(ready[row]), held=_held(held))
                 told.append(sentence("warning", text, _REMEDIES[state].replace("QUEUE", name), "queue", queue=name))
             told += _of_the_rest(rows, state.value.replace("_", " "), _REMEDIES[state].partition(":")[0])
             if state is QueueState.FULL:
@@ -225,6 +226,12 @@ class _Found:
             for row in self._nearly_full.items()
         ]
         return told + _of_the_rest(self._nearly_full, "nearly full", remedy)
+
+
+def _held(count: int) -> str:
+    if count == 0:
+        return "no message is taken or settled"
+    return f"consumers hold {counted_messages(count)} and {'settle none' if count > 1 else 'do not settle it'}"
 
 
 def _of_the_rest(rows: Largest[int], word: str, remedy: str) -> list[dict[str, Any]]:

@@ -54,9 +54,9 @@ COLUMNS: dict[str, Value] = {
 class QueueRowsArguments(Arguments):
     queue: str | None = Field(None, max_length=TEXT_MAX, description="Only the queue of this name.")
     name: str | None = Field(None, max_length=TEXT_MAX, description="Only queues whose names contain this.")
-    state: Literal["idle", "delayed", "flowing", "falling_behind", "stuck", "full", "no_consumer"] | None = Field(
-        None, description="Only queues in this state."
-    )
+    state: (
+        Literal["idle", "delayed", "flowing", "awaiting_acks", "falling_behind", "stuck", "full", "no_consumer"] | None
+    ) = Field(None, description="Only queues in this state.")
     sort: str = Field(
         NAME_ONLY, max_length=32, description="A field of the rows; with `-` before it, the greatest first."
     )

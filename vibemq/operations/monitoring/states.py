@@ -7,7 +7,9 @@ no_consumer     messages are ready, and nobody consumes: no consumer, no group t
 stuck           messages are ready, somebody consumes, and nothing was handed out nor settled for STUCK_MS
 falling_behind  messages come in, and those that are ready become more by at least FALLING_PER_S a second and by
                 FALLING_SHARE of what comes in
-flowing         something is ready, is with a consumer, comes in, goes out or is settled
+awaiting_acks   messages are with consumers, and nothing was handed out nor settled since the earlier picture; where
+                others are ready, these consumers hold as many as they may
+flowing         something is ready, comes in, goes out or is settled
 delayed         what there is waits for its time
 idle            nothing of all that
 """
@@ -28,6 +30,7 @@ class QueueState(StrEnum):
     IDLE = "idle"
     DELAYED = "delayed"
     FLOWING = "flowing"
+    AWAITING_ACKS = "awaiting_acks"
     FALLING_BEHIND = "falling_behind"
     STUCK = "stuck"
     FULL = "full"
@@ -52,7 +55,9 @@ def state_of(reading: QueuesReading, row: int) -> QueueState:
         comes_in = reading.rate("published", row) if moved("published", row) > 0 else 0.0
         if comes_in > 0 and reading.rate("ready", row) >= max(FALLING_PER_S, FALLING_SHARE * comes_in):
             return QueueState.FALLING_BEHIND
-        return QueueState.FLOWING
+        return QueueState.AWAITING_ACKS if _is_held(reading, row) else QueueState.FLOWING
+    if _is_held(reading, row):
+        return QueueState.AWAITING_ACKS
     if columns["in_flight"][row] or reading.is_moving(row):
         return QueueState.FLOWING
     return QueueState.DELAYED if columns["delayed"][row] else QueueState.IDLE
@@ -60,8 +65,16 @@ def state_of(reading: QueuesReading, row: int) -> QueueState:
 
 def _is_fetched(reading: QueuesReading, row: int) -> bool:
     """Whoever fetches is no consumer between one fetch and the next."""
-    taken = reading.now.columns["in_flight"][row] or reading.moved("delivered", row) or reading.moved("settled", row)
-    return bool(taken)
+    return bool(reading.now.columns["in_flight"][row]) or _is_taken(reading, row)
+
+
+def _is_held(reading: QueuesReading, row: int) -> bool:
+    return bool(reading.now.columns["in_flight"][row]) and not _is_taken(reading, row)
+
+
+def _is_taken(reading: QueuesReading, row: int) -> bool:
+    """Whether something was handed out or settled since the earlier picture."""
+    return bool(reading.moved("delivered", row) or reading.moved("settled", row))
 
 
 async def states_of_all(reading: QueuesReading) -> Sequence[QueueState]:

@@ -125,6 +125,20 @@ async def test_a_cursor_that_does_not_move_is_named() -> None:
     assert told["link"] == {"page": "cursors", "queue": "clicks"}
 
 
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        (0, "no message is taken or settled"),
+        (1, "consumers hold 1 message and do not settle it"),
+        (5, "consumers hold 5 messages and settle none"),
+    ],
+)
+async def test_a_stuck_queue_is_told_with_what_its_consumers_hold(held: int, text: str) -> None:
+    [told] = (await overview(picture({"jobs": {"ready": 3, "consumers": 1, "in_flight": held}})))["sentences"]
+    assert told["text"] == f"queue jobs is stuck with 3 messages: {text}"
+    assert told["remedy"].endswith("vibemq-admin consumer ls jobs")
+
+
 async def test_one_message_is_one() -> None:
     [told] = (await overview(picture({"jobs": {"ready": 1}})))["sentences"]
     assert told["text"] == "queue jobs has 1 message and no consumer"

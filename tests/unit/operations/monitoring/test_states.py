@@ -21,11 +21,18 @@ def word(now: dict[str, int], before: dict[str, int] | None = None, *, still_ms:
         ({"published": 10}, {}, QueueState.FLOWING),
         ({"delayed": 1}, {"delayed": 1}, QueueState.DELAYED),
         ({"delayed": 1, "published": 1}, {"delayed": 1}, QueueState.FLOWING),
-        ({"in_flight": 1}, {"in_flight": 1}, QueueState.FLOWING),
+        ({"in_flight": 1}, {"in_flight": 1}, QueueState.AWAITING_ACKS),
+        ({"in_flight": 1, "delivered": 1}, {}, QueueState.FLOWING),
+        ({"in_flight": 1, "settled": 1}, {"in_flight": 2}, QueueState.FLOWING),
+        # What comes in meanwhile goes to nobody.
+        ({"in_flight": 1, "published": 1}, {"in_flight": 1}, QueueState.AWAITING_ACKS),
         (WORKED_ON, WORKED_ON, QueueState.FLOWING),
         ({"ready": 1}, {"ready": 1}, QueueState.NO_CONSUMER),
+        # Consumers hold as many as they may.
+        (WORKED_ON | {"in_flight": 9}, WORKED_ON | {"in_flight": 9}, QueueState.AWAITING_ACKS),
+        (WORKED_ON | {"in_flight": 9, "settled": 1}, WORKED_ON | {"in_flight": 9}, QueueState.FLOWING),
         # Whoever fetches holds some, or has taken some lately.
-        ({"ready": 1, "in_flight": 1}, {"ready": 1, "in_flight": 1}, QueueState.FLOWING),
+        ({"ready": 1, "in_flight": 1}, {"ready": 1, "in_flight": 1}, QueueState.AWAITING_ACKS),
         ({"ready": 1, "delivered": 9, "settled": 9}, {"ready": 5, "delivered": 5, "settled": 5}, QueueState.FLOWING),
         ({"ready": 1, "delivered": 9}, {"ready": 1, "delivered": 9}, QueueState.NO_CONSUMER),
         ({"filled": 100}, {}, QueueState.FULL),
@@ -57,6 +64,7 @@ def test_a_queue_is_stuck_when_nothing_has_moved_for_a_minute() -> None:
     assert word(WORKED_ON, still_ms=59_999) == QueueState.FLOWING
     assert word({"ready": 5}, still_ms=60_000) == QueueState.NO_CONSUMER
     assert word({"ready": 5, "in_flight": 1}, still_ms=60_000) == QueueState.STUCK
+    assert word({"ready": 5, "in_flight": 1}, still_ms=59_999) == QueueState.AWAITING_ACKS
 
 
 def test_a_group_that_reads_by_ranges_is_a_consumer() -> None:

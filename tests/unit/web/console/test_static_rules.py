@@ -52,9 +52,11 @@ def test_names_from_outside_are_isolated() -> None:
     assert not found
 
 
-def test_names_of_groups_are_isolated_in_titles_and_notices_too() -> None:
-    """Whoever may consume chooses them, of any characters."""
-    risky = r"(?:title: |title=\$\{|say\(|>)`?[^`<>{]*(?:\$\{kindOf\(row\)\} )?\$\{row\.(?:group|queue)\}"
+def test_names_are_isolated_in_titles_notices_and_buttons_too() -> None:
+    """Whoever may consume chooses those of groups, of any characters; those of queues and users may have fillers, or
+    come from the settings."""
+    row = r"(?:title: |title=\$\{|say\(|>)`?[^`<>{]*(?:\$\{kindOf\(row\)\} )?\$\{row\.(?:group|queue)\}"
+    risky = row + r"|(?:title: |title=\$\{|say\()[^<>\n]*\$\{(?:user(?:\.user)?|queue|pattern)\}|<bdi>\$\{"
     found = [f"{path.name}: {match[0]}" for path in OWN for match in re.finditer(risky, path.read_text())]
     assert not found
 

@@ -23,7 +23,7 @@ from vibemq.errors import PreconditionFailed
 Canary = Annotated[
     int | None,
     typer.Option(
-        "--canary", min=0, max=1_000, help="Replay so many first, and the rest only if none of them dies again."
+        "--canary", min=0, max=1_000, help="Replay so many first, and the others only if none of these dies again."
     ),
 ]
 MaxReady = Annotated[

@@ -189,7 +189,7 @@ def _of_kind(job: dict[str, Any]) -> list[tuple[str, str]]:
     if job["kind"] != "export_dead":
         again = f"{job['dead_again']:,}" + ("" if job["dead_again_exact"] else " or more")
         gone = job.get("canary_gone", 0)
-        told = [("gone", f"{gone:,} of those tried first: neither settled nor dead")] if gone else []
+        told = [("gone", f"{gone:,} of its canary: neither settled nor dead")] if gone else []
         return [("died again", again), *told]
     if job["size_bytes"] is None:
         return [("file", "none")]

@@ -1,10 +1,10 @@
 // Access: my own rights, users, and who may do what.
-import { html, useState } from "../vendor/ui.js";
+import { html, useRef, useState } from "../vendor/ui.js";
 import { linkHere, params, setParams, stay } from "../parts/address.js";
 import { isSuperuser, patch, post, put, remove, session } from "../parts/api.js";
 import { Commands, Copy } from "../parts/command.js";
 import { useData } from "../parts/data.js";
-import { Modal, ask, say, useSending } from "../parts/dialog.js";
+import { Modal, ask, dialogCount, say, useSending } from "../parts/dialog.js";
 import { DraftInput, Field, Segments, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { Table } from "../parts/table.js";
@@ -16,7 +16,10 @@ function Access() {
   const { tab, user } = params.value;
   const here = session.value;
   const tabs = [["me", "My rights"], ...(isSuperuser() && here.auth_enabled ? [["users", "Users"]] : []), ...(isSuperuser() ? [["who", "Who may"]] : [])];
-  const shown = tabs.some(([key]) => key === tab) ? tab : "me";
+  const before = useRef("me");
+  // Rights that are taken away meanwhile take no dialog away.
+  const shown = dialogCount.value > 0 ? before.current : tabs.some(([key]) => key === tab) ? tab : "me";
+  before.current = shown;
   return html`
     <div class="title"><h1>Access</h1></div>
     <${Tabs} label="Parts of this page" tabs=${tabs} />
@@ -38,7 +41,7 @@ function Me({ here }) {
   }
   return html`
     <section class="card" aria-labelledby="me"><h2 id="me">Who I am</h2><${Facts} items=${[
-      ["User", html`<${Outside} text=${here.user} />`],
+      ["User", html`<${Outside} text=${here.user} isName=${true} />`],
       ["Superuser", here.superuser ? "yes: may do everything" : "no"],
       ["Logged in with", here.token ? html`an access token, <code>${here.token}</code>` : "a password"],
     ]} /></section>
@@ -135,7 +138,7 @@ function User({ name, onGone }) {
 
 const tokenColumns = (user, done) => [
   { key: "token", label: "Token", isHead: true, isTight: true, cell: (token) => html`<${Outside} text=${token.token_id} mono=${true} />` },
-  { key: "label", label: "For", cell: (token) => html`<${Outside} text=${token.label} />` },
+  { key: "label", label: "For", cell: (token) => html`<${Outside} text=${token.label} isName=${true} />` },
   { key: "used", label: "Last use", isTight: true, cell: (token) => (token.used_at ? html`<${Ago} at=${token.used_at} />` : html`<span class="muted">never</span>`) },
   { key: "expires", label: "Ends", isTight: true, cell: (token) => (token.expires_at ? html`<${At} at=${token.expires_at} />` : html`<span class="muted">when revoked</span>`) },
   { key: "limits", label: "No more than", cell: (token) => (token.permissions ? html`${token.permissions.map((rule) => html`<div><${Rule} rule=${rule} /></div>`)}${token.permissions_left_out && html`<div>and ${token.permissions_left_out} more</div>`}` : html`<span class="muted">what the user may</span>`) },
@@ -146,7 +149,7 @@ async function revokeToken(user, token, done) {
   const where = path`users/${user}/tokens/${token.token_id}`;
   if (await ask({
     title: "Revoke this token?",
-    happens: html`<p>Token <code>${token.token_id}</code>${token.label && html` (<${Outside} text=${token.label} />)`} stops counting at once, and connections that logged in with it are closed.</p>`,
+    happens: html`<p>Token <code>${token.token_id}</code>${token.label && html` (<${Outside} text=${token.label} isName=${true} />)`} stops counting at once, and connections that logged in with it are closed.</p>`,
     reversible: "A revoked token cannot be made valid again; make another one.",
     button: "Revoke 1 token", isDanger: true,
     commands: { admin: [["token", "revoke"], { options: { user }, names: [token.token_id] }], request: { method: "DELETE", path: where } },
@@ -161,7 +164,7 @@ async function revoke(user, rule, done) {
   const [kind, pattern] = resourceOf(rule);
   const where = path`users/${user.user}/permissions`;
   if (await ask({
-    title: `Take this away from ${user.user}?`,
+    title: html`Take this away from <${Name} name=${user.user} />?`,
     happens: html`<p><${Rule} rule=${rule} />. It counts for the next request of every connection.</p>`,
     reversible: "It can be granted again.",
     button: "Take 1 permission away", isDanger: true,
@@ -176,7 +179,7 @@ async function revoke(user, rule, done) {
 async function makeSuperuser(user, done) {
   const body = { superuser: !user.superuser };
   if (await ask({
-    title: user.superuser ? `Make ${user.user} an ordinary user?` : `Make ${user.user} a superuser?`,
+    title: html`Make <${Name} name=${user.user} /> ${user.superuser ? "an ordinary user" : "a superuser"}?`,
     happens: user.superuser ? "From its next request on it may do what its permissions say, and no more." : "From its next request on it may do everything: read all messages, change all users, stop all work.",
     reversible: "It can be changed back.",
     button: user.superuser ? "Make 1 user ordinary" : "Make 1 user a superuser",
@@ -188,14 +191,14 @@ async function makeSuperuser(user, done) {
 
 async function removeUser(user, onGone) {
   if (await ask({
-    title: `Remove user ${user.user}?`,
+    title: html`Remove user <${Name} name=${user.user} />?`,
     happens: "The user, its permissions and its access tokens go, and its connections are closed. Queues and messages stay.",
     reversible: "This cannot be taken back.",
     button: "Remove 1 user", typed: user.user, isDanger: true,
     commands: { admin: [["user", "rm"], { options: { yes: true }, names: [user.user] }], request: { method: "DELETE", path: path`users/${user.user}` } },
     act: () => remove(path`users/${user.user}`),
   })) {
-    say(`User ${user.user} is removed.`);
+    say(html`User <${Name} name=${user.user} /> is removed.`);
     onGone();
   }
 }
@@ -204,7 +207,7 @@ async function removeUser(user, onGone) {
 
 /** A dialog with one request. `send(key)` does it, with the key of the body that is shown as its command; what it throws is shown, and the dialog stays. */
 function Form({ title, button, isReady = true, send, onDone, onClose, commands, children }) {
-  const { send: start, problem, isUnderWay } = useSending(commands?.request?.body ?? title, async (key) => onDone(await send(key)));
+  const { send: start, problem, isUnderWay } = useSending(commands?.request?.body ?? "", async (key) => onDone(await send(key)));
   const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isReady || isUnderWay}>${button}</button>`;
   return html`<${Modal} title=${title} onClose=${onClose} onSubmit=${() => isReady && start()} footer=${footer} isUnderWay=${isUnderWay}><div class="form">${children}</div>
     ${commands && html`<${Commands} ...${commands} />`}${problem && html`<${Trouble} problem=${problem} />`}</${Modal}>`;
@@ -220,7 +223,7 @@ function AddUser({ onClose, onDone }) {
   const [superuser, setSuperuser] = useState(false);
   const isReady = /^[A-Za-z0-9._-]{1,64}$/.test(user) && password !== "" && password === again;
   return html`<${Form} title="Add a user" button=${`Add user ${user}`} isReady=${isReady} onClose=${onClose}
-    send=${() => post("users", { user, password, superuser }, { key: null })} onDone=${() => { say(`User ${user} is added. It may do nothing until it is granted something.`); onDone(user); }}
+    send=${() => post("users", { user, password, superuser }, { key: null })} onDone=${() => { say(html`User <${Name} name=${user} /> is added. It may do nothing until it is granted something.`); onDone(user); }}
     commands=${{ admin: [["user", "add"], { options: { superuser }, names: [user || "NAME"] }] }}>
     <${Field} label="Name" hint="Letters, digits, and - _ ." wrong=${user && !/^[A-Za-z0-9._-]{1,64}$/.test(user) ? "1 to 64 letters, digits, and - _ ." : null}>${(id, about) => html`<input id=${id} aria-describedby=${about} autofocus autocomplete="off" autocapitalize="none" spellcheck=${false} value=${user} required onInput=${(event) => setUser(event.target.value.trim())} />`}</${Field}>
     <${Password} label="Password" value=${password} set=${setPassword} />
@@ -234,8 +237,8 @@ function ChangePassword({ user, onClose, onDone }) {
   const [password, setPassword] = useState("");
   const [again, setAgain] = useState("");
   const [keep, setKeep] = useState(false);
-  return html`<${Form} title=${`Change the password of ${user}`} button="Change the password" isReady=${password !== "" && password === again} onClose=${onClose}
-    send=${() => put(path`users/${user}/password`, { password, keep_connections: keep })} onDone=${() => { say(`The password of ${user} is changed.`); onDone(); }}
+  return html`<${Form} title=${html`Change the password of <${Name} name=${user} />`} button="Change the password" isReady=${password !== "" && password === again} onClose=${onClose}
+    send=${() => put(path`users/${user}/password`, { password, keep_connections: keep })} onDone=${() => { say(html`The password of <${Name} name=${user} /> is changed.`); onDone(); }}
     commands=${{ admin: [["user", "passwd"], { options: { "keep-connections": keep }, names: [user] }] }}>
     <${Password} label="New password" isFirst=${true} value=${password} set=${setPassword} />
     <${Password} label="New password again" value=${again} set=${setAgain} />
@@ -265,8 +268,8 @@ function useRule(isFirst) {
 function Grant({ user, onClose, onDone }) {
   const { kind, pattern, chosen, fields, rule } = useRule(true);
   const body = { [kind]: pattern, actions: chosen, only: chosen };
-  return html`<${Form} title=${`Allow ${user} something`} button="Allow it" isReady=${rule !== null} onClose=${onClose}
-    send=${(key) => post(path`users/${user}/permissions`, body, { key })} onDone=${() => { say(`${user} may ${chosen.join(", ")} on ${pattern}.`); onDone(); }}
+  return html`<${Form} title=${html`Allow <${Name} name=${user} /> something`} button="Allow it" isReady=${rule !== null} onClose=${onClose}
+    send=${(key) => post(path`users/${user}/permissions`, body, { key })} onDone=${() => { say(html`<${Name} name=${user} /> may ${chosen.join(", ")} on <${Name} name=${pattern} />.`); onDone(); }}
     commands=${{ admin: [["user", "grant"], { names: [user, chosen.join(",") || "ACTIONS", resourceText(kind, pattern || "QUEUES")] }], request: { method: "POST", path: path`users/${user}/permissions`, body } }}>
     ${fields}
     <p class="muted small">What is allowed on the same pattern already stays.</p>
@@ -290,7 +293,7 @@ function MakeToken({ user, onClose, onDone }) {
       <div class="buttons"><${Copy} text=${made.token} what="the token" label="Copy the token" /></div>
     </${Modal}>`;
   }
-  return html`<${Form} title=${`Make an access token for ${user}`} button="Make a token" isReady=${ms !== null && rules?.length !== 0} onClose=${onClose}
+  return html`<${Form} title=${html`Make an access token for <${Name} name=${user} />`} button="Make a token" isReady=${ms !== null && rules?.length !== 0} onClose=${onClose}
     send=${() => post(path`users/${user}/tokens`, { ...body, ...(ms === undefined ? {} : { expires_ms: ms }) }, { key: null })} onDone=${setMade}
     commands=${{ admin: [["token", "create"], { options: { user, label, expires: expires.trim(), allow: rules?.map(allowText) } }] }}>
     <${Field} label="What it is for">${(id) => html`<input id=${id} autofocus value=${label} maxlength="64" onInput=${(event) => setLabel(event.target.value)} />`}</${Field}>

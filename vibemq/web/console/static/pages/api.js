@@ -6,7 +6,7 @@ import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { Empty, Loaded, Outside } from "../parts/text.js";
+import { Empty, Loaded, Prose } from "../parts/text.js";
 import { byTag, exampleOf, operationsOf } from "../pure/openapi.js";
 
 function Api() {
@@ -39,8 +39,8 @@ function Operation({ operation, description }) {
   return html`<details class="operation">
     <summary><b class=${`method ${method.toLowerCase()}`}>${method}</b> <code>${path}</code> <span class="muted">${summary}</span></summary>
     <div class="inside">
-      ${text && html`<p><${Outside} text=${text} /></p>`}
-      ${parameters.length > 0 && html`<dl class="facts">${parameters.map(({ name, where, required, meaning }) => html`<dt><code>${name}</code> <span class="small">${where}${required ? ", required" : ""}</span></dt><dd>${meaning}</dd>`)}</dl>`}
+      ${text && html`<p><${Prose} text=${text} /></p>`}
+      ${parameters.length > 0 && html`<dl class="facts">${parameters.map(({ name, where, required, meaning }) => html`<dt><code>${name}</code> <span class="small">${where}${required ? ", required" : ""}</span></dt><dd><${Prose} text=${meaning} /></dd>`)}</dl>`}
       <${Commands} isOpen=${true} request=${{ method, path: example.path, query: example.query, body: example.body, headers: example.headers }} />
     </div>
   </details>`;

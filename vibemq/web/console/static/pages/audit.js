@@ -36,7 +36,7 @@ const isDone = (outcome) => outcome === "done" || outcome === "unchanged";
 /** @type {Columns<Row<"audit">>} */
 const COLUMNS = [
   { key: "at", label: "When", isHead: true, isTight: true, cell: ({ at }) => html`<${At} at=${at} />` },
-  { key: "user", label: "Who", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
+  { key: "user", label: "Who", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
   { key: "operation", label: "What", isTight: true, cell: ({ operation }) => html`<code>${operation}</code>` },
   { key: "resource", label: "On", cell: (row) => html`<${On} row=${row} />` },
   { key: "arguments", label: "How", className: "wrap", cell: (row) => html`<${How} row=${row} />` },

@@ -1,7 +1,6 @@
 // The broker: is everything in order, who may connect where, how much room is left, how it is set.
 import { html, useRef, useState } from "../vendor/ui.js";
 import { namedPieces } from "../pure/names.js";
-import { Remedy } from "./shared/state.js";
 import { link, params } from "../parts/address.js";
 import { mayDo, post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
@@ -9,7 +8,7 @@ import { useData } from "../parts/data.js";
 import { ask, Modal, say, useSending } from "../parts/dialog.js";
 import { Field, Filters, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { At, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
+import { At, Count, Empty, Facts, Loaded, Name, Outside, Prose, Size, Trouble } from "../parts/text.js";
 import { Table } from "../parts/table.js";
 import { adminLine, quote } from "../pure/commands.js";
 import { count, duration, exactJson } from "../pure/format.js";
@@ -50,8 +49,8 @@ function Doctor() {
       <${Table} caption="Checks" isQuiet=${true} rows=${sorted} keyOf=${({ name }) => name} columns=${[
         { key: "name", label: "Check", isHead: true, isTight: true, cell: ({ name }) => name.replaceAll("_", " ") },
         { key: "level", label: "Result", isTight: true, cell: ({ level }) => html`<span class=${`pill ${LEVELS[level]?.[0] ?? ""}`}>${LEVELS[level]?.[1] ?? level}</span>` },
-        { key: "text", label: "What was found", className: "wrap", cell: ({ text, queues, name }) => namedPieces(text, queues ?? []).map(([piece, isName]) => (isName ? html`<a href=${link(name === "dead letters" ? "dead-letters" : "queue", { queue: piece })}><${Name} name=${piece} /></a>` : html`<${Outside} text=${piece} />`)) },
-        { key: "remedy", label: "What helps", className: "wrap", cell: ({ remedy }) => html`<${Remedy} text=${remedy} />` },
+        { key: "text", label: "What was found", className: "wrap", cell: ({ text, queues, name }) => namedPieces(text, queues ?? []).map(([piece, isName]) => (isName ? html`<a href=${link(name === "dead letters" ? "dead-letters" : "queue", { queue: piece })}><${Name} name=${piece} /></a>` : html`<${Prose} text=${piece} />`)) },
+        { key: "remedy", label: "What helps", className: "wrap", cell: ({ remedy }) => (remedy ? html`<${Prose} text=${remedy} />` : html`<${Outside} />`) },
       ]} />
       <${Commands} admin=${[["doctor"]]} request=${{ path: "broker/checks" }} />`;
   }}</${Loaded}>`;
@@ -82,7 +81,7 @@ function Storage() {
         ["Runs for", duration(broker.uptime_ms)],
         ["Process id", broker.pid],
         ["Pressure", broker.pressure],
-        ["Alarms", broker.alarms?.length ? html`<ul>${broker.alarms.map((alarm) => html`<li><${Outside} text=${alarm} /></li>`)}</ul>` : "none"],
+        ["Alarms", broker.alarms?.length ? html`<ul>${broker.alarms.map((alarm) => html`<li><${Prose} text=${alarm} /></li>`)}</ul>` : "none"],
       ]} /></section>
       <section class="card" aria-labelledby="store"><h2 id="store">Store</h2><${Facts} items=${[
         ["Directory", html`<${Name} name=${broker.data_dir} />`],
@@ -90,14 +89,14 @@ function Storage() {
         ["Store", html`<${Size} bytes=${storage.store_bytes} />`],
         ["Reclaimable", html`<${Size} bytes=${storage.reclaimable_bytes} />, given back by <code>vibemq-admin compact</code> while the broker is stopped`],
         ["Disk", html`<${Size} bytes=${storage.disk_free_bytes} /> of <${Size} bytes=${storage.disk_total_bytes} /> free`],
-        ["Full", storage.full ? html`<${Outside} text=${storage.full} />` : "no"],
+        ["Full", storage.full ? html`<${Prose} text=${storage.full} />` : "no"],
         ["Reserve for a full disk", storage.details?.ballast_held === undefined ? null : storage.details.ballast_held ? "there: with it consumers can empty queues on a full disk" : "used up: free some space, and the broker sets it aside again"],
       ]} /></section>
       <section class="card" aria-labelledby="journal"><h2 id="journal">Journal</h2><${Facts} items=${[
         ["Size", html`<${Size} bytes=${storage.journal_bytes} /> of at most <${Size} bytes=${storage.journal_bytes_max} />`],
         ["Not in the store yet", lag === null ? null : html`<${Count} value=${lag} /> records, <${Size} bytes=${storage.unapplied_bytes} />`],
         ["Checkpoint", storage.details?.checkpoint_age_s === undefined ? null : `${duration(Math.round(storage.details.checkpoint_age_s * 1000))} ago, every ${duration((storage.checkpoint_interval_s ?? 0) * 1000)}`],
-        ["Checkpointer", storage.details?.checkpointer_error ? html`<${Outside} text=${storage.details.checkpointer_error} />` : storage.details?.checkpointer_running ? "runs" : null],
+        ["Checkpointer", storage.details?.checkpointer_error ? html`<${Prose} text=${storage.details.checkpointer_error} />` : storage.details?.checkpointer_running ? "runs" : null],
         ["Cut off at the last start", storage.torn_tail_bytes ? html`<${Size} bytes=${storage.torn_tail_bytes} /> of an unfinished write` : null],
       ]} /></section></div>
       <${Backups} />
@@ -115,7 +114,7 @@ function Backups() {
     { key: "there", label: "Still there", isTight: true, cell: ({ is_there }) => (is_there ? "yes" : html`<span class="pill warn">no</span>`) },
     { key: "size", label: "Size", isNum: true, cell: ({ size_bytes }) => html`<${Size} bytes=${size_bytes ?? null} />` },
     { key: "took", label: "Took", isNum: true, cell: ({ took_ms }) => (took_ms === undefined ? "–" : duration(took_ms)) },
-    { key: "user", label: "By", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
+    { key: "user", label: "By", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
   ]} /><${Commands} admin=${[["broker", "backups"]]} request=${{ path: "broker/backups" }} />`;
 }
 
@@ -164,10 +163,10 @@ function Backup({ onClose }) {
       await post("broker/backups", body, { key });
     } catch (found) {
       if (!isLeft.current) throw found;
-      say(`No backup in ${target} was confirmed. ${found.message}`);
+      say(html`No backup in <${Name} name=${target} /> was confirmed. <${Outside} text=${found.message} />`);
       return;
     }
-    say(`The backup is in ${target}.`);
+    say(html`The backup is in <${Name} name=${target} />.`);
     if (!isLeft.current) onClose();
   });
   const isAbsolute = target.startsWith("/") || /^[A-Za-z]:[\\/]/.test(target);

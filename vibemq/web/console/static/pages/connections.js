@@ -21,8 +21,8 @@ const notReading = (row) => (row.stuck_since ? html`<span class="pill bad"><${Ag
 
 function columns(close) {
   return [
-    { key: "name", label: "Client", sort: "name", isHead: true, cell: ({ connection_id: id, name }) => html`<a data-open href=${link("connections", { id })}><${Outside} text=${name || "unnamed"} /></a>` },
-    { key: "user", label: "User", sort: "user", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
+    { key: "name", label: "Client", sort: "name", isHead: true, cell: ({ connection_id: id, name }) => html`<a data-open href=${link("connections", { id })}><${Outside} text=${name || "unnamed"} isName=${true} /></a>` },
+    { key: "user", label: "User", sort: "user", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
     { key: "protocol", label: "Protocol", sort: "protocol", isTight: true, cell: ({ protocol, tls }) => html`${protocol}${tls ? html` <span class="muted">TLS</span>` : ""}` },
     { key: "remote", label: "From", sort: "remote", isTight: true, cell: ({ remote }) => html`<${Outside} text=${remote} mono=${true} />` },
     { key: "consumers", label: "Consumers", sort: "consumers", isNum: true, cell: ({ consumers }) => html`<${Count} value=${consumers ?? null} />` },
@@ -84,11 +84,11 @@ function One({ id }) {
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./connections">Connections</a><span aria-hidden="true">/</span></nav>
     <${Loaded} found=${found} what="Loading the connection">${({ items: [row] }) => html`
-      <div class="title"><h1>${row ? html`Connection of <${Outside} text=${row.name || row.user || "a client without a name"} />` : "Connection"}</h1><span class="push"></span>
+      <div class="title"><h1>${row ? html`Connection of <${Outside} text=${row.name || row.user || "a client without a name"} isName=${true} />` : "Connection"}</h1><span class="push"></span>
         ${row && mayDo("connections.close") && html`<button type="button" class="button danger" onClick=${() => setClosing(row)}>Close…</button>`}</div>
       ${row
         ? html`<section class="card"><h2>Facts</h2><${Facts} items=${[
-            ["User", html`<${Outside} text=${row.user} />`],
+            ["User", html`<${Outside} text=${row.user} isName=${true} />`],
             ["Protocol", `${row.protocol}${row.tls ? ", TLS" : ""}`],
             ["From", html`<${Outside} text=${row.remote} mono=${true} />`],
             ["Connected", html`<${At} at=${row.since} />`],
@@ -120,7 +120,7 @@ function CloseDialog({ row, onClose, onDone }) {
   });
   const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main danger" disabled=${isUnderWay}>Close 1 connection</button>`;
   return html`<${Modal} title="Close this connection?" onClose=${onClose} onSubmit=${send} footer=${footer} isUnderWay=${isUnderWay}>
-    <p>Client <b><${Outside} text=${row.name} /></b> of user <b><${Outside} text=${row.user} /></b> from <${Outside} text=${row.remote} mono=${true} /> is told why and disconnected. It may connect again; to keep it out, revoke its token or change its password.</p>
+    <p>Client <b><${Outside} text=${row.name} isName=${true} /></b> of user <b><${Outside} text=${row.user} isName=${true} /></b> from <${Outside} text=${row.remote} mono=${true} /> is told why and disconnected. It may connect again; to keep it out, revoke its token or change its password.</p>
     ${held !== 0 && html`<fieldset class="form"><legend>${held === null ? "What it holds unsettled" : `The ${counted(held, "message")} that it holds`}</legend>
       <label class="check"><input type="radio" name="mode" checked=${mode === "release"} onChange=${() => setMode("release")} /><span><b>Give back</b>: no attempt is counted</span></label>
       <label class="check"><input type="radio" name="mode" checked=${mode === "fail"} onChange=${() => setMode("fail")} /><span><b>Count as failed</b>: one attempt less is left, and the last one makes a dead letter</span></label>

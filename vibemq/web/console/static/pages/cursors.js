@@ -1,7 +1,7 @@
 // Cursors: how far each reader has come, who it is, what it has lost; and the transactions that wait.
 import { html, useMemo, useRef, useState } from "../vendor/ui.js";
 import { link, params, setParams } from "../parts/address.js";
-import { mayManage, post } from "../parts/api.js";
+import { isFilling, mayManage, post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
 import { Modal, say, useSending } from "../parts/dialog.js";
@@ -35,8 +35,8 @@ const COLUMNS = [
   { key: "bytes", label: "Bytes", isNum: true, cell: (row) => html`<${Size} bytes=${row.backlog_bytes} />` },
   { key: "age", label: "Oldest", isTight: true, title: "Age of the oldest message that it has not acknowledged", cell: (row) => html`<${Ago} at=${row.oldest_at} suffix="" />` },
   { key: "committed", label: "Committed", isNum: true, title: "Everything below this sequence is acknowledged", cell: (row) => html`<${Count} value=${row.committed} />` },
-  { key: "owner", label: "Reader", cell: ({ owner }) => html`<${Outside} text=${owner} />` },
-  { key: "user", label: "User", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
+  { key: "owner", label: "Reader", cell: ({ owner }) => html`<${Outside} text=${owner} isName=${true} />` },
+  { key: "user", label: "User", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
   { key: "epoch", label: "Epoch", isNum: true, title: "Goes up with each reader that takes the cursor over", cell: ({ epoch }) => html`<${Count} value=${epoch} />` },
 ];
 
@@ -68,7 +68,7 @@ function useChosen(items, at) {
   const isKnown = asked.data !== undefined && !asked.isOld;
   const row = listed ?? (isKnown ? asked.data.items.find((one) => keyOf(one) === at) : undefined);
   if (row) last.current = row;
-  else if (isKnown) last.current = null;
+  else if (isKnown && !isFilling()) last.current = null;
   return row ?? (last.current !== null && keyOf(last.current) === at ? last.current : undefined);
 }
 
@@ -80,7 +80,7 @@ const APPLICATIONS = [
   { key: "stages", label: "Open stages", isNum: true, cell: ({ stage_count }) => html`<${Count} value=${stage_count} />` },
   { key: "bytes", label: "Bytes in them", isNum: true, cell: ({ stage_bytes }) => html`<${Size} bytes=${stage_bytes} />` },
   { key: "oldest", label: "Oldest stage", isTight: true, cell: ({ stages }) => (stages?.length ? duration(Math.max(...stages.map(({ age_ms }) => age_ms))) : html`<span class="muted">–</span>`) },
-  { key: "user", label: "Belongs to", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} />` },
+  { key: "user", label: "Belongs to", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
 ];
 
 /** Applications that write in transactions, as Spark does; what they have staged and not committed takes room. */
@@ -115,8 +115,8 @@ function Cursor({ row: found, at, refresh }) {
       ["Behind", html`${counted(row.backlog, "message")}, <${Size} bytes=${row.backlog_bytes} />${row.oldest_at ? html`, the oldest published <${Ago} at=${row.oldest_at} />` : ""}`],
       ["Reads", paceText(pace, row)],
       ["Committed below", html`<${Count} value=${row.committed} /> of <${Count} value=${row.tail} />`],
-      ["Reader", row.owner ? html`<${Outside} text=${row.owner} />` : "none has joined"],
-      ["Belongs to", row.user ? html`<${Outside} text=${row.user} />` : "nobody"],
+      ["Reader", row.owner ? html`<${Outside} text=${row.owner} isName=${true} />` : "none has joined"],
+      ["Belongs to", row.user ? html`<${Outside} text=${row.user} isName=${true} />` : "nobody"],
       ["Epoch", html`<${Count} value=${row.epoch} />`],
       ["Keeps what it has read for", row.hold_ms ? duration(row.hold_ms) : "not at all"],
       ["Expires at a lag of", limitsText(row)],

@@ -6,12 +6,13 @@ import { Commands } from "../parts/command.js";
 import { useData } from "../parts/data.js";
 import { ask } from "../parts/dialog.js";
 import { start } from "../parts/frame.js";
-import { At, Empty, Facts, Figures, Loaded, Name, Outside, Size, Trouble, useLive } from "../parts/text.js";
+import { At, Empty, Facts, Figures, Loaded, Name, Outside, Prose, Size, Trouble, useLive } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted, rateLimit } from "../pure/format.js";
-import { actionsOf, hasEnded, isCounted, isElsewhere, isInTrial, isTrialStuck, isUnread, levelOf, mayHaveLeft, restOf, sentence, settled, targetOf, toldOf, verbOf } from "../pure/jobs.js";
+import { actionsOf, hasEnded, isCounted, isElsewhere, levelOf, settled, verbOf } from "../pure/jobs.js";
 import { filterOfBody, isTold } from "../pure/letters.js";
 import { FilterWords, JobBar, StatePill, lettersLink } from "./jobs/progress.js";
+import { holdsBack, isInCanary, isUnread, mayHaveLeft, restOf, sentence, targetOf, toldOf } from "./jobs/told.js";
 import { useKinds } from "./letters/kinds.js";
 import { RateSlider, ReplayDialog, exportLetters, purge, replayRequest } from "./letters/actions.js";
 
@@ -21,7 +22,7 @@ function JobPage() {
   const [hasLeft, setLeft] = useState(false);
   const found = useData(isId ? path`jobs/${id}` : null, { every: hasLeft ? 0 : 1000 });
   if (found.data && hasEnded(found.data) && !hasLeft) setLeft(true);
-  const isGone = found.problem?.status === 404;
+  const isGone = found.data === undefined && found.problem?.status === 404;
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./jobs">Jobs</a><span aria-hidden="true">/</span><span>Job ${isId ? id : ""}</span></nav>
     ${!isId || isGone
@@ -91,8 +92,8 @@ function Job({ job, refresh }) {
   return html`
     <div class="title"><h1>${verbOf(job.kind)} · job ${job.job}</h1><${StatePill} job=${job} /><span class="push"></span>
       <div class="actions">
-        ${actions.includes("running") && html`<button type="button" class="button main" onClick=${() => change({ state: "running" })}>Go on</button>`}
-        ${mayRepeat && isInTrial(job) && html`<button type="button" class=${`button ${isTrialStuck(job, queue) ? "main" : ""}`} onClick=${() => withoutTrial(job)}>Go on without the trial…</button>`}
+        <${First} job=${job} queue=${queue} />
+        ${actions.includes("running") && html`<button type="button" class=${`button ${job.state === "held" ? "" : "main"}`} onClick=${() => change({ state: "running" })}>Go on</button>`}
         ${actions.includes("paused") && html`<button type="button" class="button" onClick=${() => change({ state: "paused" })}>Pause</button>`}
         ${actions.includes("cancelled") && html`<button type="button" class="button danger" onClick=${cancel}>Cancel…</button>`}
         ${job.has_result && html`<a class="button main" href=${urlOf(path`jobs/${job.job}/result`).href} download>Download the file</a>`}
@@ -104,14 +105,15 @@ function Job({ job, refresh }) {
     ${mine && !mayRepeat && html`<p class="muted">A part of its filter is hidden from you by the broker's setting <code>http.show_bodies</code>, so it cannot be asked for again from here.</p>`}
     ${problem && html`<${Trouble} problem=${problem} />`}
     <${Told} job=${job} queue=${queue} />
+    ${mayRepeat && holdsBack(job) && html`<${Rash} job=${job} />`}
     <section class="card" aria-label="Progress"><${JobBar} job=${job} />
       ${!hasEnded(job) && mine && html`<${RateSlider} rate=${job.rate} onChange=${(rate) => change({ rate: rate ?? 0 })} />`}
     </section>
     <${Figures} label="What became of the letters" items=${[
       [verbOf(job.kind, 2), count(job.done)],
       ["To go", isCounted(job) ? count(Math.max(0, job.selected - settled(job))) : "–"],
-      job.kind === "replay" && ["Died again", html`${count(job.dead_again)}${job.dead_again > 0 ? html`<span class="more"><a href=${lettersLink({ ...(job.filter?.queue ? { queue: job.to || job.filter.queue } : {}), replayed: true, from_id: job.last_id + 1 })}>show them</a></span>` : ""}`, job.dead_again > 0 ? "bad" : ""],
-      job.canary_gone > 0 && ["Gone", html`${count(job.canary_gone)}<span class="more">of those tried: neither settled nor dead</span>`, "warn"],
+      job.kind === "replay" && ["Died again", html`${count(job.dead_again)}${job.dead_again > 0 ? html`<span class="more"><a href=${lettersLink(deadAgain(job))}>show them</a></span>` : ""}`, job.dead_again > 0 ? "bad" : ""],
+      job.canary_gone > 0 && ["Gone", html`${count(job.canary_gone)}<span class="more">of the canary: neither settled nor dead</span>`, "warn"],
       ["Skipped", html`${count(job.skipped)}${job.skipped > 0 ? html`<span class="more">taken by somebody else</span>` : ""}`],
       job.damaged > 0 && ["Unreadable", count(job.damaged), "bad"],
       job.examined > job.done && ["Read to find them", count(job.examined)],
@@ -121,13 +123,13 @@ function Job({ job, refresh }) {
       <section class="card" aria-labelledby="events"><h2 id="events">What has happened</h2><${Events} events=${job.events ?? []} /></section>
       <section class="card" aria-labelledby="how"><h2 id="how">How it was asked for</h2>
         <${Facts} items=${[
-          ["By", html`<${Outside} text=${job.user || "nobody (no authentication)"} />`],
+          ["By", html`<${Outside} text=${job.user || "nobody (no authentication)"} isName=${true} />`],
           ["Note", job.note ? html`<${Outside} text=${job.note} />` : null],
           ["Created", html`<${At} at=${job.created_at} />`],
           ["Started", job.started_at ? html`<${At} at=${job.started_at} />` : null],
           ["Ended", job.ended_at ? html`<${At} at=${job.ended_at} />` : null],
           ["How many", job.limit ? `at most ${counted(job.limit, "letter")}` : null],
-          ["Tried first", job.canary ? `${counted(job.canary, "letter")}${job.canary_passed ? ": none died again" : ""}` : null],
+          ["Canary", job.canary ? `${counted(job.canary, "letter")}${job.canary_passed ? ": none died again" : ""}` : null],
           ["Waits", job.max_ready !== null && job.max_ready !== undefined ? `while the queue has more than ${count(job.max_ready)} ready` : null],
           ["Stops", job.stop_after_dead_again ? `when ${count(job.stop_after_dead_again)} have died again` : null],
           ["Which letters", `those that were dead when it was asked for (up to letter ${job.last_id}), the oldest first; letters that die later are not among them`],
@@ -158,8 +160,24 @@ function restFilter(job) {
   return { ...filter, to_id: Math.min(filter.to_id ?? Infinity, job.last_id) };
 }
 
-/** A job cannot lose its trial: it is cancelled, and one without a trial does the rest. */
-async function withoutTrial(job) {
+/** What to look at first where a job waits for somebody: its letters that died again, or the queue of its canary. */
+function First({ job, queue }) {
+  const target = targetOf(job);
+  if (job.state === "held" && job.dead_again > 0) return html`<a class="button main" href=${lettersLink(deadAgain(job))}>Look at what died again</a>`;
+  return isInCanary(job) && queue && html`<a class="button main" href=${link("queue", { queue: target })}>Look at queue <${Name} name=${target} /></a>`;
+}
+
+const deadAgain = (job) => ({ ...(job.filter?.queue ? { queue: job.to || job.filter.queue } : {}), replayed: true, from_id: job.last_id + 1 });
+
+/** What somebody may do who does not wait for the canary, behind what it risks. */
+function Rash({ job }) {
+  const rest = restOf(job);
+  const words = rest === null ? "all others go" : rest === 1 ? "the other letter goes" : `the other ${counted(rest, "letter")} go`;
+  return html`<p class="muted small">Without the canary ${words} at once, though nobody knows yet whether consumers handle them. If they still fail, all of them die again. <button type="button" class="button slim" onClick=${() => withoutCanary(job)}>Go on without the canary…</button></p>`;
+}
+
+/** A job cannot lose its canary: it is cancelled, and one without a canary does the rest. */
+async function withoutCanary(job) {
   const rest = restOf(job);
   const words = rest === null ? "the rest" : counted(rest, "letter");
   let isCancelled = false;
@@ -168,10 +186,10 @@ async function withoutTrial(job) {
     maxReady: job.max_ready, stopAfter: job.stop_after_dead_again, note: job.note,
   });
   const begun = await ask({
-    title: "Go on without the trial?",
+    title: "Go on without the canary?",
     happens: html`<p>Job ${job.job} is cancelled, and a new one replays ${words} at once${job.rate ? `, at most ${rateLimit(job.rate)} per second` : ""}. If the consumers still fail, all of them die again${job.stop_after_dead_again ? "" : ", and no guard stops that"}.</p>`,
     reversible: "Letters that have gone cannot be taken back; the new job can be paused and cancelled.",
-    button: `Replay ${words} without a trial`,
+    button: `Replay ${words} without a canary`,
     typed: rest !== null && levelOf("replay", rest) === 2 ? rest : undefined,
     isDanger: true,
     commands: { request: { method: "POST", path: "jobs", body: request } },
@@ -195,13 +213,13 @@ function Told({ job, queue }) {
   const isHeard = useLive(`${job.state} ${tone} ${told.length}`, tone === "bad" ? "assertive" : "polite");
   if (told.length === 0) return null;
   const target = targetOf(job);
-  return html`<div class=${`well ${tone}`} role=${tone === "bad" ? "alert" : "status"} aria-live=${isHeard}><${Outside} text=${told[0]} /> ${told.length > 1 && html`<span class="small"><${Outside} text=${told.slice(1).join(" ")} /></span>`}
-    ${target && ["waiting", "done"].includes(job.state) && html`<span class="small"><a href=${link("queue", { queue: target })}>Look at queue <${Name} name=${target} /></a></span>`}</div>`;
+  return html`<div class=${`well ${tone}`} role=${tone === "bad" ? "alert" : "status"} aria-live=${isHeard}><${Prose} text=${told[0]} /> ${told.length > 1 && html`<span class="small"><${Prose} text=${told.slice(1).join(" ")} /></span>`}
+    ${target && !isInCanary(job) && ["waiting", "done"].includes(job.state) && html`<span class="small"><a href=${link("queue", { queue: target })}>Look at queue <${Name} name=${target} /></a></span>`}</div>`;
 }
 
 function Events({ events }) {
   if (events.length === 0) return html`<p class="muted">Nothing yet.</p>`;
-  return html`<ol class="steps">${events.map(({ at, event, detail }, index) => html`<li class=${index === events.length - 1 ? "now" : ""}><div>${sentence(event.replaceAll("_", " "))}${detail && html` <${Outside} text=${sentence(detail)} />`} <div class="small muted"><${At} at=${at} /></div></div></li>`)}</ol>`;
+  return html`<ol class="steps">${events.map(({ at, event, detail }, index) => html`<li class=${index === events.length - 1 ? "now" : ""}><div>${sentence(event.replaceAll("_", " "))}${detail && html` <${Prose} text=${sentence(detail)} />`} <div class="small muted"><${At} at=${at} /></div></div></li>`)}</ol>`;
 }
 
 start(JobPage);

@@ -22,7 +22,7 @@ const COLUMNS = [
   { key: "progress", label: "Done", isTight: true, cell: (job) => html`<${SmallBar} job=${job} />` },
   { key: "rate", label: "Now/s", isNum: true, cell: (job) => (hasEnded(job) ? "–" : rate(job.rate_now ?? 0)) },
   { key: "again", label: "Died again", isNum: true, cell: (job) => html`<${Count} value=${job.kind === "replay" ? job.dead_again : null} />` },
-  { key: "user", label: "Started by", isTight: true, cell: (job) => html`<${Outside} text=${job.user} />` },
+  { key: "user", label: "Started by", isTight: true, cell: (job) => html`<${Outside} text=${job.user} isName=${true} />` },
   { key: "created", label: "When", isTight: true, cell: (job) => html`<${Ago} at=${job.created_at} />` },
   { key: "note", label: "Note", className: "wrap", cell: (job) => html`<${Outside} text=${job.note} />` },
 ];

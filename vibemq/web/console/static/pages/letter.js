@@ -22,8 +22,8 @@ function LetterPage() {
   const isId = /^\d{1,18}$/.test(id);
   const found = useData(isId && sent?.id !== id ? path`dead-letters/${id}` : null, { query: { queue: of || filter.queue, decode, digest: true }, every: 0 });
   const back = link("dead-letters", addressObject(filter));
-  const isGone = found.problem?.status === 404;
-  const isHere = found.data && !isGone && sent?.id !== id;
+  const isGone = found.data === undefined && found.problem?.status === 404;
+  const isHere = found.data && sent?.id !== id;
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href=${back}>Dead letters</a><span aria-hidden="true">/</span><span>Letter ${isId ? id : ""}</span></nav>
     ${!isHere && html`<div class="title"><h1>Dead letter ${isId ? id : ""}</h1></div>`}

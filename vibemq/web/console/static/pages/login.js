@@ -1,10 +1,10 @@
 // Log in, and go on to where one wanted to be. It has no frame: nothing is known yet.
-import { html, render, useEffect, useState } from "../vendor/ui.js";
+import { html, useEffect, useState } from "../vendor/ui.js";
 import { placeAfterLogin } from "../pure/names.js";
 import { get, post } from "../parts/api.js";
 import { params } from "../parts/address.js";
 import { Field, Segments } from "../parts/filters.js";
-import { Outside, Trouble } from "../parts/text.js";
+import { Outside, Trouble, draw } from "../parts/text.js";
 
 const AGAIN_MS = 2000;
 
@@ -53,7 +53,7 @@ function Login() {
     enter(kind === "password" ? { user, password: secret } : { token: secret });
   };
   return html`<main class="login"><div class="card">
-    <div class="brand"><img src=${new URL("../icon.svg", import.meta.url).href} alt="" /><span>${broker?.broker_name ? html`<${Outside} text=${broker.broker_name} />` : "VibeMQ"}</span></div>
+    <div class="brand"><img src=${new URL("../icon.svg", import.meta.url).href} alt="" /><span>${broker?.broker_name ? html`<${Outside} text=${broker.broker_name} isName=${true} />` : "VibeMQ"}</span></div>
     <h1>Log in</h1>
     <p class="muted">With a user of this broker.</p>
     <form class="form" onSubmit=${submit}>
@@ -67,4 +67,4 @@ function Login() {
   </div></main>`;
 }
 
-render(html`<${Login} />`, document.getElementById("console"));
+draw(html`<${Login} />`);

@@ -2,6 +2,7 @@ import { html, useState } from "../vendor/ui.js";
 import { isStoredText } from "../pure/body.js";
 import { path } from "../pure/commands.js";
 import { count, counted, size } from "../pure/format.js";
+import { visible } from "../pure/symbols.js";
 import { link, params, setParams } from "../parts/address.js";
 import { get, may, remove } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
@@ -25,7 +26,7 @@ function Message() {
   const place = path`queues/${queue}/messages/${sequence}`;
   const found = useData(queue && isNumber ? place : null, { query: { decode, length, digest: true }, every: 0 });
   if (!queue || !isNumber) return html`<h1>Message</h1><${Empty} title="Which message?"><p>The address names no message. Choose one from <a href="./queues">a queue</a>.</p></${Empty}>`;
-  document.title = `${sequence} in ${queue} · VibeMQ`;
+  document.title = `${sequence} in ${visible(queue, { isName: true })} · VibeMQ`;
   const drop = async () => {
     const shown = found.data;
     const look = async (signal) => {
@@ -52,10 +53,10 @@ function Message() {
       ${may("publish", queue) && found.data && isStoredText(found.data) && html`<button type="button" class="button" onClick=${() => setPublishing(true)}>Publish one like it</button>`}
       ${may("purge", queue) && found.data?.state && found.data.state !== "in_flight" && html`<button type="button" class="button danger" onClick=${drop}>Remove…</button>`}
     </div></div>
-    ${found.problem?.status === 404 ? html`<div class="table-box"><${Empty} title="This message is not in the queue"><p>It was consumed, removed or moved, or never existed. Messages that failed for good are among the <a href=${link("dead-letters", { queue })}>dead letters</a>.</p></${Empty}></div>` : html`<${Loaded} found=${found} what="Reading the message">${(data) => html`
+    ${found.data === undefined && found.problem?.status === 404 ? html`<div class="table-box"><${Empty} title="This message is not in the queue"><p>It was consumed, removed or moved, or never existed. Messages that failed for good are among the <a href=${link("dead-letters", { queue })}>dead letters</a>.</p></${Empty}></div>` : html`<${Loaded} found=${found} what="Reading the message">${(data) => html`
       <div class="grid"><section class="card"><h2>Facts</h2><${Facts} items=${[
         ["State", html`${STATES[data.state] ?? data.state}${data.due_at ? html` until <${At} at=${data.due_at} />` : ""}`],
-        ...(data.holders ?? []).map((holder) => ["Held by", html`<a href=${link("connections", { id: holder.connection })}><${Outside} text=${holder.client || holder.user || holder.connection} /></a>${holder.group ? html` for group <${Name} name=${holder.group} />` : ""}, until <${At} at=${holder.deadline_at} />`]),
+        ...(data.holders ?? []).map((holder) => ["Held by", html`<a href=${link("connections", { id: holder.connection })}><${Outside} text=${holder.client || holder.user || holder.connection} isName=${true} /></a>${holder.group ? html` for group <${Name} name=${holder.group} />` : ""}, until <${At} at=${holder.deadline_at} />`]),
         ["Id", html`<${Outside} text=${data.id} mono=${true} />`],
         ["Published", html`<${At} at=${data.published_at} millis=${true} />`],
         ["Priority", priorityText(data.priority)],

@@ -1,5 +1,5 @@
 import { html } from "../vendor/ui.js";
-import { count, counted, duration, rate } from "../pure/format.js";
+import { count, counted, duration, rate, stillHere } from "../pure/format.js";
 import { link, params, setParams } from "../parts/address.js";
 import { Chart } from "../parts/chart.js";
 import { Commands } from "../parts/command.js";
@@ -26,7 +26,7 @@ function Overview() {
     <${Loaded} found=${found} what="Asking the broker">${(data) => html`
       <${Verdict} data=${data} />
       <${Now} data=${data} />
-      <${DiedOf} rows=${data.dead_recent} />
+      <${DiedOf} rows=${data.dead_recent} died=${data.died_recent} />
       ${data.totals.queues === 0 ? html`<div class="table-box"><${FirstMessages} /></div>` : html`<${Charts} range=${range} isWhole=${data.resources !== null} /><${Lists} data=${data} />`}
       <p class="muted small">${data.started_at && html`Started <${Ago} at=${data.started_at} /> (<${At} at=${data.started_at} />). `}${data.sampled_at && html`Figures of <${Ago} at=${data.sampled_at} />.`}</p>
     `}</${Loaded}>
@@ -99,15 +99,16 @@ function Charts({ range, isWhole }) {
 
 const queueColumn = { key: "queue", label: "Queue", isHead: true, cell: ({ queue }) => html`<a data-open href=${link("queue", { queue })}><${Name} name=${queue} /></a>` };
 
-/** What the letters of the last minutes died of. The text of an error that nobody remembers is its fingerprint. */
-function DiedOf({ rows }) {
+/** What the letters of the last minutes died of that are still here, and how many that are of those that died. The text of an error that
+ * nobody remembers is its fingerprint. */
+function DiedOf({ rows, died }) {
   const textOf = useKinds(rows.map(({ fingerprint }) => fingerprint));
   const error = ({ queue, fingerprint, count: letters }) => {
     const text = fingerprint ? textOf(fingerprint) : undefined;
     return html`<a href=${link("dead-letters", { queue, fingerprint })}>${text !== undefined ? html`<${Sample} group=${{ sample: text, count: letters }} />` : fingerprint ? html`<code>${fingerprint.slice(0, 8)}</code>` : "show"}</a>`;
   };
   if (rows.length === 0) return null;
-  return html`<${Table} caption="Dead letters of the last 15 minutes" rows=${rows} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`}
+  return html`<${Table} caption=${html`Dead letters of the last 15 minutes that are still here <span class="muted small">${stillHere(rows, died)}</span>`} rows=${rows} keyOf=${({ queue, fingerprint }) => `${queue} ${fingerprint}`}
     columns=${[{ ...queueColumn, className: "named" }, rows.some(({ fingerprint }) => fingerprint) && { key: "fingerprint", label: "Error", className: "wrap", cell: error }, { key: "count", label: "Letters", isNum: true, cell: ({ count: some }) => html`<${Count} value=${some} />` }]} />`;
 }
 

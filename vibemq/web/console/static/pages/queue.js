@@ -12,10 +12,12 @@ import { Ago, At, Count, Empty, Facts, Figures, Loaded, Name, Outside, Size, Tro
 import { Table } from "../parts/table.js";
 import { Seek, removeGroup } from "./shared/groups.js";
 import { Options, OPTIONS, shownValue } from "./shared/options.js";
+import { CreateQueue } from "./shared/queue-create.js";
 import { Publish } from "./shared/queue-publish.js";
 import { HELD, QueueState, Sentence, useNativeUrl } from "./shared/state.js";
 import { adminLine, path, query as queryText } from "../pure/commands.js";
 import { count, counted, exactJson, size } from "../pure/format.js";
+import { nameProblem } from "../pure/names.js";
 import { visible } from "../pure/symbols.js";
 import { queueMoved } from "../pure/topics.js";
 
@@ -26,8 +28,11 @@ function Queue() {
   const [etag, setEtag] = useState("");
   const found = useData(queue ? path`queues/${queue}` : null, { topic: queue ? `queue:${queue}` : null, merge: queueMoved, onAnswer: (response) => response.headers.get("etag") && setEtag(response.headers.get("etag")) });
   const [isPublishing, setPublishing] = useState(false);
+  const [isCreating, setCreating] = useState(false);
+  const isMissing = found.data === undefined && found.problem?.status === 404;
   if (!queue) return html`<h1>Queue</h1><${Empty} title="Which queue?"><p>Choose one from <a href="./queues">the list of queues</a>.</p></${Empty}>`;
-  document.title = `${queue} · VibeMQ`;
+  document.title = `${visible(queue, { isName: true })} · VibeMQ`;
+  if (isCreating || (isMissing && !isPublishing)) return html`<${NoQueue} queue=${queue} isCreating=${isCreating} setCreating=${setCreating} />`;
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./queues">Queues</a><span aria-hidden="true">/</span></nav>
     <div class="title"><h1><${Name} name=${queue} /></h1><${State} queue=${queue} /><span class="push"></span><div class="actions">
@@ -48,6 +53,19 @@ function Queue() {
     ${tab === "now" && html`<${Commands} admin=${[["queue", "info"], { names: [queue] }]} request=${{ path: path`queues/${queue}` }} />`}`;
 }
 
+/** In place of a queue that is not there: only what makes sense without it. */
+function NoQueue({ queue, isCreating, setCreating }) {
+  const mayCreate = may("create", queue) && nameProblem(queue) === "";
+  return html`
+    <nav class="crumbs" aria-label="Where this is"><a href="./queues">Queues</a><span aria-hidden="true">/</span></nav>
+    <div class="title"><h1><${Name} name=${queue} /></h1></div>
+    <div class="card"><${Empty} title="There is no queue of this name">
+      <p>It was deleted, or it never existed.${may("inspect", queue) ? html` Dead letters outlive their queue: <a href=${link("dead-letters", { queue })}>see whether there are any</a>.` : ""}</p>
+      <div class="buttons">${mayCreate && html`<button type="button" class="button main" onClick=${() => setCreating(true)}>Create this queue</button>`}<a class=${`button ${mayCreate ? "" : "main"}`} href="./queues">All queues</a></div>
+    </${Empty}></div>
+    ${isCreating && html`<${CreateQueue} first=${queue} onClose=${() => setCreating(false)} />`}`;
+}
+
 /** What stops the whole broker stops this queue as well. */
 function Stopped() {
   const { data } = useData("overview", { topic: "overview" });
@@ -57,7 +75,7 @@ function Stopped() {
 function State({ queue }) {
   const query = { queue };
   const found = useData("queues", { query, topic: `queues${queryText(query)}`, merge: ({ queues }) => ({ items: queues }) });
-  return found.data?.items.map(({ state }) => html`<${QueueState} state=${state} isWhole=${true} />`);
+  return found.data?.items.map(({ state }) => html`<${QueueState} state=${state} queue=${queue} />`);
 }
 
 /** The queue as another broker's settings or a PUT would have it. */
@@ -152,7 +170,7 @@ function Now({ data, onChange }) {
       <div class="card"><${Chart} title="Messages per second" history=${history} unit="rate" lines=${[{ name: "in", label: "in" }, { name: "ack", label: "acknowledged" }, { name: "out", label: "out" }]} /></div>
       <div class="card"><${Chart} title="Messages" history=${history} lines=${[{ name: "ready", label: "ready" }, { name: "in_flight", label: "in flight" }, { name: "dead", label: "dead" }]} /></div>
     </div>`}
-    <${Consumers} queue=${queue} />
+    <div id="consumers"><${Consumers} queue=${queue} /></div>
     <${Groups} data=${data} onChange=${onChange} />
     <div class="grid"><section class="card"><h2>Facts</h2><${Facts} items=${[
       ["Created", html`<${At} at=${data.created_at} />`],
@@ -166,8 +184,8 @@ function Now({ data, onChange }) {
 
 /** @type {Columns<Row<"queues/{queue}/consumers">>} */
 const CONSUMERS = [
-  { key: "client", label: "Client", isHead: true, cell: ({ client, connection }) => html`<a data-open href=${link("connections", { id: connection })}><${Outside} text=${client || connection || "unnamed"} /></a>` },
-  { key: "user", label: "User", cell: ({ user }) => html`<${Outside} text=${user} />` },
+  { key: "client", label: "Client", isHead: true, cell: ({ client, connection }) => html`<a data-open href=${link("connections", { id: connection })}><${Outside} text=${client || connection || "unnamed"} isName=${true} /></a>` },
+  { key: "user", label: "User", cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
   ...HELD,
 ];
 
@@ -196,7 +214,7 @@ function Groups({ data, onChange }) {
   const { queue, groups, next_sequence: tail } = data;
   const [seeking, setSeeking] = useState(null);
   const named = (groups ?? []).filter(({ name }) => name);
-  if (named.length === 0) return null;
+  if (named.length === 0 && !seeking) return null;
   const open = (what, { name, waiting, in_flight }) => {
     const row = { queue, group: name, backlog: waiting + in_flight, tail };
     if (what === "seek") setSeeking(row);
@@ -223,7 +241,7 @@ const PREVIEW_BYTES = 200;
 const TIMES = [["", "At any time"], ["900000", "In the last 15 min"], ["3600000", "In the last hour"], ["86400000", "In the last day"], ["604800000", "In the last week"]];
 
 const previewOf = ({ payload, payload_base64, truncated }) =>
-  payload_base64 !== undefined ? html`<span class="muted">binary</span>` : html`<${Outside} text=${visible((payload ?? "").slice(0, PREVIEW_BYTES))} mono=${true} />${truncated ? "…" : ""}`;
+  payload_base64 !== undefined ? html`<span class="muted">binary</span>` : html`<${Outside} text=${(payload ?? "").slice(0, PREVIEW_BYTES)} mono=${true} isName=${false} />${truncated ? "…" : ""}`;
 
 /** "name:value, name:value" as the API takes it; what is no pair is left out. */
 const headersOf = (text) => text?.split(",").map((pair) => pair.trim()).filter((pair) => pair.indexOf(":") > 0);
@@ -235,7 +253,7 @@ function columnsOf(queue, state) {
     { key: "published", label: "Published", isTight: true, cell: ({ published_at }) => html`<${Ago} at=${published_at} />` },
     !state && { key: "state", label: "State", isTight: true, cell: (row) => STATES.find(([key]) => key === row.state)?.[1] ?? "Settled" },
     state === "delayed" && { key: "due", label: "Due", isTight: true, cell: ({ due_at }) => html`<${At} at=${due_at} />` },
-    state === "in_flight" && { key: "holder", label: "Held by", cell: ({ holders }) => html`${(holders ?? []).map(({ client, connection, user, group }) => html`<div><a href=${link("connections", { id: connection })}><${Outside} text=${client || user || connection} /></a>${group ? html` <span class="muted">(<${Outside} text=${group} />)</span>` : ""}</div>`)}` },
+    state === "in_flight" && { key: "holder", label: "Held by", cell: ({ holders }) => html`${(holders ?? []).map(({ client, connection, user, group }) => html`<div><a href=${link("connections", { id: connection })}><${Outside} text=${client || user || connection} isName=${true} /></a>${group ? html` <span class="muted">(<${Outside} text=${group} isName=${true} />)</span>` : ""}</div>`)}` },
     state === "in_flight" && { key: "deadline", label: "Deadline", isTight: true, cell: ({ holders }) => html`<${At} at=${holders?.[0]?.deadline_at} />` },
     { key: "attempts", label: "Attempts", isNum: true, cell: ({ attempts }) => count(attempts ?? 0) },
     { key: "size", label: "Size", isNum: true, cell: ({ payload_size }) => html`<${Size} bytes=${payload_size} />` },

@@ -60,7 +60,7 @@ function Queues() {
 function NothingFits() {
   const { name, state } = params.value;
   return html`<${Empty} title="No queue fits this filter">
-    <p>${name && html`No queue that you may see has <code>${name}</code> in its name${state ? " and this state" : ""}. `}${state && html`States change with what publishers and consumers do. `}</p>
+    <p>${name && html`No queue that you may see has <${Name} name=${name} /> in its name${state ? " and this state" : ""}. `}${state && html`States change with what publishers and consumers do. `}</p>
     <p><button type="button" class="button slim" onClick=${() => setParams({ name: null, state: null, cursor: null })}>Show all queues</button></p>
   </${Empty}>`;
 }

@@ -168,7 +168,7 @@ function pause(ms, signalled) {
 }
 
 /** What somebody is typing is not thrown away, nor what is shown only once. */
-const isFilling = () => document.querySelector("dialog[open] form, [data-keep]") !== null;
+export const isFilling = () => document.querySelector("dialog[open] form, [data-keep]") !== null;
 const isShownOnce = () => document.querySelector("[data-keep=once]") !== null;
 
 /** A way to the log-in page that takes longer has not come about, and is taken again. */

@@ -9,7 +9,7 @@ import { Icon } from "./frame.js";
  * `more`: others like these, each with a `label`. */
 export function Commands({ admin, request, more = [], isOpen = false, label = "Command" }) {
   return html`<details class="command" open=${isOpen}><summary>${label}</summary>
-    ${[{ admin, request }, ...more].map((one) => html`${one.label && html`<div class="command-label">${one.label}</div>`}${linesOf(one).map(([what, line]) => html`<div class="command-line"><span class="what">${what}</span><code>${visible(line, { lines: true })}</code><${Copy} text=${line} what=${`the ${what} line`} /></div>`)}`)}
+    ${[{ admin, request }, ...more].map((one) => html`${one.label && html`<div class="command-label">${one.label}</div>`}${linesOf(one).map(([what, line]) => html`<div class="command-line"><span class="what">${what}</span><code>${visible(line, { lines: true, isName: true })}</code><${Copy} text=${line} what=${`the ${what} line`} /></div>`)}`)}
   </details>`;
 }
 

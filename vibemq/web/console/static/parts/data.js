@@ -1,6 +1,6 @@
 // What a page shows: fetched at once, then again while the page is live and seen.
 import { signal, useCallback, useEffect, useRef, useState } from "../vendor/ui.js";
-import { BASE, get, leaveForLogin, lostSince, newKey, problemOf, unreached, urlOf } from "./api.js";
+import { BASE, get, isFilling, leaveForLogin, lostSince, newKey, problemOf, unreached, urlOf } from "./api.js";
 import { query as queryText } from "../pure/commands.js";
 import { EventReader } from "../pure/sse.js";
 import { chooseTopics } from "../pure/topics.js";
@@ -29,7 +29,8 @@ export function onGoingOn(act) {
 
 const NOTHING_YET = { wanted: null, data: undefined, problem: null, at: 0 };
 
-/** `path` null: nothing yet. Answers {data, problem, at, isOld, refresh}: data stays while newer ones are fetched;
+/** `path` null: nothing yet. Answers {data, problem, at, isOld, refresh}: data stays while newer ones are fetched, and, where they are
+ * gone, while somebody fills in a form, which may be drawn with them;
  * `isOld`: they belong to the address before. `topic`: of the event stream; `merge(frame, data)` puts a frame into the data, or answers
  * undefined where all has to be asked for.
  * `every` 0: once. `onAnswer`: given each response. @type {UseData} */
@@ -65,7 +66,8 @@ export function useData(path, { query = {}, every = EVERY_MS, topic, merge = (fr
         answered.current = number;
         isAnswered.current = false;
         const before = last.current;
-        show({ ...before, problem, data: before.wanted === wanted && !GONE.has(problem.status) ? before.data : undefined, wanted });
+        const isKept = before.wanted === wanted && (!GONE.has(problem.status) || isFilling());
+        show({ ...before, problem, data: isKept ? before.data : undefined, wanted });
       }
     },
     [wanted],
@@ -176,6 +178,8 @@ const me = newKey();
 const channel = new BroadcastChannel(`vibemq-events ${BASE.pathname}`);
 /** Of the leader: which topics each tab wants. */
 const wanted = new Map();
+/** Of the leader: tabs of which it hears when they are gone. */
+const watched = new Set();
 let isLeader = false;
 let open = { topics: "", stop: () => {} };
 
@@ -192,8 +196,14 @@ export function onTopic(topic, onFrame) {
   };
 }
 
+/** A lock that a tab has as long as it lives: whoever gets it knows that the tab is gone, also without a word. */
+const lifeOf = (tab) => `vibemq-tab ${tab}`;
+/** Only secure pages have locks, and a leader. */
+let isAlive = false;
+
 /** Tell the leader what this tab wants: nothing while nobody sees it. */
 function announce() {
+  if (!isAlive) return;
   const topics = document.visibilityState === "visible" ? [...listeners.keys()].sort() : [];
   tell({ tab: me, topics });
 }
@@ -218,10 +228,23 @@ function hear({ tab, topics, frame, streamed, leader }) {
   }
   if (leader) announce();
   if (topics && isLeader) {
-    if (topics.length) wanted.set(tab, topics);
+    if (topics.length) want(tab, topics);
     else wanted.delete(tab);
     follow();
   }
+}
+
+/** Of the leader: what a tab wants counts until it wants something else, or is gone. */
+function want(tab, topics) {
+  const isNew = !watched.has(tab);
+  wanted.set(tab, topics);
+  if (!isNew) return;
+  watched.add(tab);
+  navigator.locks.request(lifeOf(tab), () => {
+    watched.delete(tab);
+    wanted.delete(tab);
+    follow();
+  });
 }
 
 /** Of the leader: one stream with what all tabs want together; none when they want nothing. */
@@ -261,9 +284,15 @@ document.addEventListener("visibilitychange", announce);
 addEventListener("pagehide", () => tell({ tab: me, topics: [] }));
 addEventListener("pageshow", announce);
 
+const forEver = new Promise(() => {});
+navigator.locks?.request(lifeOf(me), () => {
+  isAlive = true;
+  announce();
+  return forEver;
+});
 // Whoever has the lock is the leader, until its tab is closed. Only secure pages have locks; the others poll.
 navigator.locks?.request(`vibemq-events ${BASE.pathname}`, async () => {
   isLeader = true;
   tell({ leader: me });
-  await new Promise(() => {});
+  await forEver;
 });

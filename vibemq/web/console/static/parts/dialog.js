@@ -8,6 +8,9 @@ import { isTyped } from "../pure/names.js";
 
 const LONG_MS = 1000;
 
+/** Dialogs that are open. */
+export const dialogCount = signal(0);
+
 /** A dialog that is open while it is rendered. Escape and the cross close it; the focus goes back to where it was.
  * `isUnderWay`: its request is, which no closing would call back; until the answer has come nothing closes it. */
 export function Modal({ title, onClose, footer = null, broad = false, children, onSubmit = undefined, isUnderWay = false }) {
@@ -18,8 +21,10 @@ export function Modal({ title, onClose, footer = null, broad = false, children, 
     const before = document.activeElement;
     const dialog = element.current;
     dialog.showModal();
+    dialogCount.value += 1;
     return () => {
       isOpen.current = false;
+      dialogCount.value -= 1;
       // While it is open, nothing outside of it can have the focus.
       dialog.close();
       giveFocusBack(before);

@@ -1,10 +1,10 @@
 // The frame of every page: navigation, header, banners, dialogs. A page calls `start(View)`.
-import { html, render, signal, useEffect, useState } from "../vendor/ui.js";
+import { html, signal, useEffect, useState } from "../vendor/ui.js";
 import { asksForLogin, loadSession, logOut, lookWhoIsHere, lostSince, mayDo, session, sessionProblem } from "./api.js";
 import { letterKeys, theme, zone } from "./address.js";
 import { live, streaming, useData } from "./data.js";
 import { Menu, Modal, Notices, Question, say } from "./dialog.js";
-import { At, Outside, Trouble, Waiting } from "./text.js";
+import { At, Outside, Trouble, Waiting, draw } from "./text.js";
 import { duration } from "../pure/format.js";
 
 /** Page, name, icon; `of`: pages that belong to it; `needs`: an operation without which the page would be empty. */
@@ -24,7 +24,7 @@ const HEALTH = { ok: ["good", "Healthy"], warning: ["warn", "Warning"], alarm: [
 
 /** Show a page. `View` is rendered when it is known who is here. `title` is a function of the parameters, or left out. */
 export function start(View) {
-  render(html`<${Frame} View=${View} />`, document.getElementById("console"));
+  draw(html`<${Frame} View=${View} />`);
   loadSession();
   // Also of a page to which Back has brought one, as it was.
   for (const when of ["focus", "pageshow"]) addEventListener(when, lookWhoIsHere);
@@ -62,7 +62,7 @@ function Top({ here }) {
   return html`
     <header class="top">
       <button type="button" class="tool menu-button" aria-expanded=${String(isOpen)} aria-controls="nav" onClick=${() => setOpen(!isOpen)}><${Icon} name="menu" /><span class="word">Menu</span></button>
-      <a class="brand" href="./"><img src=${new URL("../icon.svg", import.meta.url).href} alt="" /><span><span class="broker">${found?.broker_name ? html`<${Outside} text=${found.broker_name} />` : "VibeMQ"}</span><span class="version">${found ? `VibeMQ ${found.version}` : " "}</span></span></a>
+      <a class="brand" href="./"><img src=${new URL("../icon.svg", import.meta.url).href} alt="" /><span><span class="broker">${found?.broker_name ? html`<${Outside} text=${found.broker_name} isName=${true} />` : "VibeMQ"}</span><span class="version">${found ? `VibeMQ ${found.version}` : " "}</span></span></a>
       ${found && html`<${Health} />`}
       <span class="push"></span>
       <div class="tools">
@@ -97,12 +97,12 @@ function Theme() {
 }
 
 /** Whoever is not logged out must not believe it. */
-const leave = (how) => logOut(how).catch(({ message }) => say(`You may still be logged in. ${message}`));
+const leave = (how) => logOut(how).catch(({ message }) => say(html`You may still be logged in. <${Outside} text=${message} />`));
 
 function Who({ found }) {
   if (!asksForLogin()) return html`<span class="tool" title="This broker asks nobody for a password: setting auth"><${Icon} name="access" /><span class="word">no authentication</span></span>`;
-  return html`<${Menu} tool=${true} label=${html`<${Icon} name="access" /><span class="word"><${Outside} text=${found.user ?? "token"} /></span>`}>
-    <p class="small muted">${found.superuser ? "Superuser" : "Limited user"} <${Outside} text=${found.user ?? ""} /></p>
+  return html`<${Menu} tool=${true} label=${html`<${Icon} name="access" /><span class="word"><${Outside} text=${found.user ?? "token"} isName=${true} /></span>`}>
+    <p class="small muted">${found.superuser ? "Superuser" : "Limited user"} <${Outside} text=${found.user ?? ""} isName=${true} /></p>
     <a class="button slim" href="./access">My rights</a>
     <button type="button" class="button slim" onClick=${() => leave()}>Log out</button>
     <button type="button" class="button slim" onClick=${() => leave({ everywhere: true })}>Log out everywhere</button>

@@ -1,20 +1,24 @@
 // Names and texts from outside, instants, and figures, as elements.
-import { html, useEffect, useRef, useState } from "../vendor/ui.js";
+import { html, render, useEffect, useRef, useState } from "../vendor/ui.js";
 import { setParams, zone } from "./address.js";
 import { ahead } from "./api.js";
 import { capitalized, count, duration, instant, rate, sizeParts, toDate } from "../pure/format.js";
-import { pieces } from "../pure/symbols.js";
+import { codePieces, pieces } from "../pure/symbols.js";
 
-/** Text from outside: isolated, so that it cannot turn what is beside it around, with hidden characters as symbols. */
-export function Outside({ text, lines = false, mono = false }) {
+/** Text from outside: isolated, so that it cannot turn what is beside it around, with hidden characters as symbols. `isName`: of a user,
+ * a client, a queue; what is `mono` is taken for one. */
+export function Outside({ text, lines = false, mono = false, isName = mono }) {
   if (text === null || text === undefined || text === "") return html`<span class="muted">–</span>`;
-  const shown = pieces(String(text), { lines });
+  const shown = pieces(String(text), { lines, isName });
   return html`<bdi class=${mono ? "mono" : ""}>${shown.map(([piece, isSymbol]) =>
     isSymbol ? html`<span class="symbol" title="a character that is not shown">${piece}</span>` : piece,
   )}</bdi>`;
 }
 
 export const Name = ({ name }) => html`<${Outside} text=${name} mono=${true} />`;
+
+/** A sentence of the broker: what stands between backticks is code. */
+export const Prose = ({ text }) => codePieces(String(text ?? "")).map(([piece, isCode]) => (isCode ? html`<code><${Outside} text=${piece} isName=${true} /></code>` : html`<${Outside} text=${piece} />`));
 
 /** An instant in the chosen zone, the other one as its title. */
 export function At({ at, millis = false }) {
@@ -67,6 +71,13 @@ export function Facts({ items }) {
     .map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
 }
 
+/** The page itself, in place of what its document says as long as no module has run. */
+export function draw(page) {
+  const place = document.getElementById("console");
+  place.replaceChildren();
+  render(page, place);
+}
+
 // What stands where there is no data.
 
 /** While the first answer is on its way. */
@@ -93,8 +104,8 @@ export function Trouble({ problem, retry }) {
       ? "Ask a superuser of this broker for the permission that is named, or log in as somebody else."
       : null;
   return html`<div class="problem"><div role="alert">
-    <strong><${Outside} text=${capitalized(problem.message)} /></strong>
-    ${problem.errors.map(({ pointer, detail }) => html`<span><code>${pointer}</code> <${Outside} text=${detail} /></span>`)}
+    <strong><${Prose} text=${capitalized(problem.message)} /></strong>
+    ${problem.errors.map(({ pointer, detail }) => html`<span><code>${pointer}</code> <${Prose} text=${detail} /></span>`)}
     ${hint && html`<span class="small">${hint}</span>`}
     ${problem.code && html`<span class="small">${problem.code}</span>`}</div>
     ${problem.requestId && html`<span class="small">request ${problem.requestId}</span>`}

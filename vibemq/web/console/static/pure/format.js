@@ -145,6 +145,15 @@ export function durationArgument(ms) {
   return text;
 }
 
+const KINDS_MAX = 10;
+
+/** What the rows {count} of letters that are still here are of all that died in the same time. Of ten there may be more. */
+export function stillHere(rows, died) {
+  const here = rows.reduce((sum, row) => sum + row.count, 0);
+  if (here >= died) return here === 1 ? "The message that died." : `All ${counted(here, "message")} that died.`;
+  return `${count(here)} of the ${counted(died, "message")} that died; the others were replayed or purged since${rows.length < KINDS_MAX ? "" : ", or are of smaller kinds"}.`;
+}
+
 /** [title, sentence] of an empty page of a search that is not over, or was begun on the pages before; null where nothing fits. The
  * broker looks at one letter or record after the other for a moment, and then answers what it has.
  * @param {{next?: string | null, examined?: number} | undefined} page @param {string} one what is searched */

@@ -1,4 +1,6 @@
 // The rule for names of queues, as the broker has it (`check_queue_name`).
+import { visible } from "./symbols.js";
+
 const NAME_UNITS_MAX = 256;
 const ALLOWED = /^[\p{L}\p{Nd}._-]$/u;
 
@@ -8,7 +10,7 @@ export const NAME_RULE = "1 to 256 letters and digits of any script, hyphens, un
 export function nameProblem(name) {
   const strange = [...name].find((character) => !ALLOWED.test(character) || character.length > 1);
   if (strange === " ") return "A name has no spaces. Hyphens, underscores and dots are allowed.";
-  if (strange !== undefined) return `The character ${strange} is not allowed. Letters, digits, hyphens, underscores and dots are.`;
+  if (strange !== undefined) return `The character ${visible(strange, { isName: true })} is not allowed. Letters, digits, hyphens, underscores and dots are.`;
   return name.length > NAME_UNITS_MAX ? `The name is too long: ${name.length} of at most ${NAME_UNITS_MAX} characters.` : "";
 }
 

@@ -13,7 +13,7 @@ export function operationsOf(description) {
         path,
         tag: operation.tags?.[0] ?? path.split("/")[1] ?? "",
         summary: operation.summary ?? "",
-        text: (operation.description ?? "").replaceAll("`", ""),
+        text: operation.description ?? "",
         parameters: [...parametersOf(operation, methods, description), ...fieldsOf(schema)],
         schema,
         content: Object.keys(operation.requestBody?.content ?? {})[0],

@@ -11,7 +11,7 @@ import { Sample } from "./kinds.js";
 import { queryObject } from "./list.js";
 import { path } from "../../pure/commands.js";
 import { count, counted, duration, rateLimit, size } from "../../pure/format.js";
-import { SLIDER_MAX, canaryFor, durationAt, fewFirst, levelOf, rateOfSlider, sliderOfRate, targetText, trialWithout } from "../../pure/jobs.js";
+import { SLIDER_MAX, canaryFor, durationAt, fewFirst, levelOf, rateOfSlider, sliderOfRate, targetText, wholeCanary } from "../../pure/jobs.js";
 import { bodyOfFilter, hasOptions, isEmpty, optionsOfFilter, previewSentences, reasonText } from "../../pure/letters.js";
 
 const SETTLE_MS = 250;
@@ -192,8 +192,8 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
   const chosen = few === null ? all : Math.min(few, all);
   // What fits decides what the dialog begins with. How many of them go changes no guard.
   const guard = canary === undefined ? canaryFor(all) : canary;
-  const isAllTrial = trialWithout(guard, chosen);
-  const stuck = guard && !isAllTrial ? (preview?.targets ?? []).filter(({ state }) => state === "no_consumers").map(({ queue }) => queue) : [];
+  const isWhole = wholeCanary(guard, chosen);
+  const stuck = guard && !isWhole ? (preview?.targets ?? []).filter(({ state }) => state === "no_consumers").map(({ queue }) => queue) : [];
   const needsNumber = levelOf("replay", chosen) === 2;
   const wanted = { filter, to, rate, limit: few, canary: guard, maxReady: maxReady === "" ? null : Number(maxReady), stopAfter: stopAfter === "" ? null : Number(stopAfter), note, atMost: few === null && !isOpen ? all : undefined };
   const request = replayRequest(wanted);
@@ -205,7 +205,7 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
   const isReady = asked.data !== null && chosen > 0 && !isUnderWay && (!needsNumber || typed.trim() === String(chosen));
   const footer = html`
     <button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button>
-    <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <bdi>${where}</bdi></button>`;
+    <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <${Outside} text=${where} isName=${true} /></button>`;
   return html`<${Modal} title="Replay dead letters" broad=${true} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer} isUnderWay=${isUnderWay}>
     <p>Each letter leaves the dead letters and enters its queue again in one step. Consumers get it as a new message. A letter that dies again comes back here.</p>
     <${Which} filter=${filter} />
@@ -219,12 +219,12 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
     </div>
     <fieldset class="guards"><legend>Guards</legend>
       <label class="check"><input type="checkbox" checked=${Boolean(guard)} disabled=${chosen < 2} onChange=${() => setCanary(guard ? null : fewFirst(chosen))} />
-        <span>Try <b>${guard || fewFirst(chosen)}</b> ${(guard || fewFirst(chosen)) === 1 ? "letter" : "letters"} first, and go on only when all of them are settled and none has died again</span></label>
-      ${isAllTrial && html`<p class="well warn" role="status">${isAllTrial}</p>`}
-      ${stuck.length > 0 && html`<p class="well warn" role="status"><span><${Name} name=${stuck[0]} />${stuck.length > 1 ? ` and ${counted(stuck.length - 1, "other queue")} have` : " has"} no consumer, so the trial cannot end: the job waits after ${counted(guard, "letter")} until something consumes them.</span></p>`}
+        <span>Canary: replay <b>${guard || fewFirst(chosen)}</b> ${(guard || fewFirst(chosen)) === 1 ? "letter" : "letters"} first, and the others only when all of these are settled and none has died again</span></label>
+      ${isWhole && html`<p class="well warn" role="status">${isWhole}</p>`}
+      ${stuck.length > 0 && html`<p class="well warn" role="status"><span><${Name} name=${stuck[0]} />${stuck.length > 1 ? ` and ${counted(stuck.length - 1, "other queue")} have` : " has"} no consumer, so the canary cannot pass: the job waits after ${counted(guard, "letter")} until something consumes them.</span></p>`}
       <${RateSlider} rate=${rate} onChange=${setRate} />
       <div class="options-row">
-        ${Boolean(guard) && html`<${Whole} label="Letters to try first" value=${guard} set=${(value) => setCanary(value === "" ? null : Number(value))} />`}
+        ${Boolean(guard) && html`<${Whole} label="Letters of the canary" value=${guard} set=${(value) => setCanary(value === "" ? null : Number(value))} />`}
         <${Whole} label="Wait while the queue has more ready than" value=${maxReady} set=${setMaxReady} isZeroFine=${true} placeholder="never" />
         <${Whole} label="Stop when so many died again" value=${stopAfter} set=${setStopAfter} placeholder="never" />
         <${Field} label="Note, for the audit">${(id) => html`<${DraftInput} id=${id} value=${note} maxlength="200" finish=${setNote} />`}</${Field}>

@@ -10,6 +10,7 @@ import { fromBase64, jsonProblem, laidOut, textOf, toBase64 } from "../../pure/b
 import { assigned, path } from "../../pure/commands.js";
 import { diffHeaders, diffLines, folded } from "../../pure/diff.js";
 import { count, counted } from "../../pure/format.js";
+import { visible } from "../../pure/symbols.js";
 
 const EDITED_BYTES_MAX = 256 * 1024;
 const LOOKED_AT = 5;
@@ -53,7 +54,7 @@ export function EditDialog({ letter, onClose, onDone }) {
   const footer = isReview
     ? html`<button key="back" type="button" class="button" disabled=${isUnderWay} onClick=${() => setReview(false)}>Back to editing</button><span class="push"></span>
         <button key="cancel" type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button>
-        <button key="send" type="submit" class="button main" disabled=${isUnderWay}>Replay 1 ${isSame ? "letter, unchanged," : "edited letter"} to <bdi>${to || letter.queue}</bdi></button>`
+        <button key="send" type="submit" class="button main" disabled=${isUnderWay}>Replay 1 ${isSame ? "letter, unchanged," : "edited letter"} to <${Outside} text=${to || letter.queue} isName=${true} /></button>`
     : html`<button key="cancel" type="button" class="button" onClick=${onClose}>Cancel</button>
         <button key="review" type="submit" class="button main" disabled=${Boolean(wrong)}>${isSame ? "Review: nothing is changed yet" : "Review the changes"}</button>`;
   return html`<${Modal} title=${`Edit and replay letter ${letter.dead_id}`} broad=${true} onClose=${onClose} onSubmit=${isReview ? send : () => setReview(true)} footer=${footer} isUnderWay=${isUnderWay}>
@@ -116,7 +117,7 @@ function HeaderRows({ rows, set, wrong }) {
       ([name, value], at) => html`<div class="row">
         <input aria-label=${`Name of header ${at + 1}`} value=${name} spellcheck=${false} onInput=${(event) => change(at, 0, event.target.value)} />
         <input aria-label=${`Value of header ${at + 1}`} value=${value} spellcheck=${false} onInput=${(event) => change(at, 1, event.target.value)} />
-        <button type="button" class="button slim" aria-label=${`Remove header ${name || at + 1}`} onClick=${() => set(rows.filter((_, index) => index !== at))}>Remove</button>
+        <button type="button" class="button slim" aria-label=${`Remove header ${visible(name, { isName: true }) || at + 1}`} onClick=${() => set(rows.filter((_, index) => index !== at))}>Remove</button>
       </div>`,
     )}
     <div><button type="button" class="button slim" onClick=${() => set([...rows, ["", ""]])}>Add a header</button></div>

@@ -13,8 +13,9 @@ import { OptionField, OPTIONS, fieldValue, readValue, usual } from "./options.js
 
 const FIRST = ["mode", "durability", "max_attempts", "ack_timeout_ms"];
 
-export function CreateQueue({ onClose }) {
-  const [name, setName] = useState("");
+/** `first`: the name that the form begins with. */
+export function CreateQueue({ onClose, first = "" }) {
+  const [name, setName] = useState(first);
   const [texts, setTexts] = useState({});
   const read = OPTIONS.filter((option) => option.name in texts).map((option) => [option, ...readValue(option, texts[option.name])]);
   // What was chosen, also where it is the default: that may be another one by then.

@@ -3,7 +3,7 @@ import { html } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
 import { mayDo } from "../../parts/api.js";
 import { useData } from "../../parts/data.js";
-import { Ago, Duration, Outside } from "../../parts/text.js";
+import { Ago, Duration, Outside, Prose } from "../../parts/text.js";
 import { capitalized, count, size } from "../../pure/format.js";
 
 /** Where clients connect: the listener of the native protocol, as the broker tells it to those who may ask. */
@@ -18,28 +18,30 @@ export const STATES = {
   delayed: { text: "Delayed", tone: "", title: "All that there is waits for its time: a delay, or the next attempt" },
   flowing: { text: "Flowing", tone: "good", title: "Consumers keep up with publishers" },
   falling_behind: { text: "Falling behind", tone: "warn", title: "More comes in than is settled" },
-  stuck: { text: "Stuck", tone: "warn", title: "Messages are ready, and for a minute consumers and cursors have taken and settled nothing" },
+  awaiting_acks: { text: "Waiting for acks", tone: "", title: "Consumers hold messages and have settled none for some seconds. One that is at its limit (prefetch) gets no more until it settles some" },
+  stuck: { text: "Stuck", tone: "warn", title: "Messages are ready, and for a minute consumers and cursors have taken and settled nothing. A consumer that is at its limit (prefetch) gets no more until it settles some" },
   full: { text: "Full", tone: "warn", title: "A limit of the queue is reached" },
   no_consumer: { text: "No consumer", tone: "warn", title: "Messages wait and nobody consumes" },
 };
 
-/** `isWhole`: with what the word means, where it tells of something to look after. */
-export function QueueState({ state, isWhole = false }) {
+/** Where consumers are what to look at. */
+const OF_CONSUMERS = new Set(["awaiting_acks", "stuck"]);
+
+/** `queue`: on the page of this one, with what the word means, where it tells of something to look after. */
+export function QueueState({ state, queue = undefined }) {
   const { text, tone, title } = STATES[state] ?? { text: state ?? "–", tone: "", title: "" };
-  return html`<span class=${`pill ${tone}`} title=${title}>${text}</span>${isWhole && tone === "warn" && html`<span class="muted small">${title}</span>`}`;
+  const ofConsumers = OF_CONSUMERS.has(state);
+  return html`<span class=${`pill ${tone}`} title=${title}>${text}</span>${queue && (tone === "warn" || ofConsumers) && html`<span class="meaning muted small">${title}${ofConsumers ? html`. <a href=${`${link("queue", { queue })}#consumers`}>What its consumers hold</a>` : ""}</span>`}`;
 }
 
 // What the broker says of itself: an alarm or a warning, what helps, and where to look.
 
 const WHERE = { queue: "Show the queue", cursors: "Show its cursors", "dead-letters": "Show the dead letters" };
 
-/** What helps; commands stand between backticks. */
-export const Remedy = ({ text }) => (text ? text.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part && html`<${Outside} text=${part} />`)) : html`<${Outside} />`);
-
 export function Sentence({ level, text, remedy, link: target }) {
   return html`<p class=${`well ${level === "alarm" ? "bad" : "warn"}`}>
-    <strong>${level === "alarm" ? "Alarm: " : ""}<${Outside} text=${capitalized(text)} /></strong>
-    ${remedy && html`<span class="small"><${Remedy} text=${capitalized(remedy)} /></span>`}
+    <strong>${level === "alarm" ? "Alarm: " : ""}<${Prose} text=${capitalized(text)} /></strong>
+    ${remedy && html`<span class="small"><${Prose} text=${capitalized(remedy)} /></span>`}
     ${target && html`<a href=${link(target.page, { queue: target.queue })}>${WHERE[target.page] ?? "Show"}</a>`}
   </p>`;
 }
@@ -80,7 +82,7 @@ const heldSince = ({ in_flight, oldest_held_ms, ack_timeout_ms }) =>
 /** @type {Columns<Row<"queues/{queue}/consumers">>} */
 export const HELD = [
   { key: "group", label: "Group", cell: ({ group }) => html`<${Outside} text=${group} mono=${true} />` },
-  { key: "prefetch", label: "Prefetch used", isNum: true, title: "Messages that it holds, of those that it may hold", cell: ({ in_flight, prefetch }) => html`${count(in_flight)} / ${prefetch ? count(prefetch) : "∞"}` },
+  { key: "prefetch", label: "Prefetch used", isNum: true, title: "Messages that it holds, of those that it may hold. At its limit it gets no more until it settles some", cell: ({ in_flight, prefetch }) => html`${count(in_flight)} / ${prefetch ? count(prefetch) : "∞"}${prefetch && in_flight >= prefetch ? html` <span class="muted small">at its limit</span>` : ""}` },
   { key: "oldest", label: "Oldest held", isNum: true, cell: heldSince },
   { key: "last", label: "Last ack", isNum: true, cell: ({ last_ack_at }) => html`<${Ago} at=${last_ack_at} />` },
 ];
