@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Thread
 from typing import IO, Protocol
 
+from tests.crash.spare_checkpointer import keep_a_spare_checkpointer
 from vibemq import cli
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -66,11 +67,13 @@ class ForkedProcess:
 
 
 class ForkedCommand(ForkedProcess):
-    """One run of a command. It has the environment and the directory of whoever starts it, and reads no input."""
+    """One run of a command. It has the directory of whoever starts it, and reads no input."""
 
-    def __init__(self, words: Sequence[str], log: Path | None = None, **environment: str) -> None:
+    def __init__(
+        self, words: Sequence[str], log: Path | None = None, *, environment: Mapping[str, str] | None = None
+    ) -> None:
         """`words` of the command line, with the program. `log`: to which its standard error is appended; without one
-        it is read from `stderr`. `environment`: beside that of whoever starts it."""
+        it is read from `stderr`. `environment`: by default that of whoever starts it."""
         self.stdout: IO[str] | None
         self.stderr: IO[str] | None = None
         self.stdout, output = _pipe()
@@ -80,7 +83,8 @@ class ForkedCommand(ForkedProcess):
             log.touch()
             errors = Connection(os.open(log, os.O_WRONLY | os.O_APPEND), readable=False)
         with output, errors:
-            arguments = (tuple(words), {**os.environ, **environment}, os.getcwd(), output, errors)
+            variables = dict(os.environ if environment is None else environment)
+            arguments = (tuple(words), variables, os.getcwd(), output, errors)
             # Should this process end first, its brokers end too.
             super().__init__(" ".join(words), _become, arguments, daemon=True)
 
@@ -116,4 +120,6 @@ def _become(
     os.environ.update(environment)
     os.chdir(folder)
     sys.argv = list(words)
+    if words[:2] == ("vibemq", "serve") and not {"sqlite", "memory"} & set(words):
+        keep_a_spare_checkpointer()
     cli.run() if words[0] == "vibemq" else cli.run_admin()

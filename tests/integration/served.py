@@ -1,6 +1,7 @@
 """A broker in a process of its own that has settings from the environment, and whose log is read from a pipe."""
 
 import json
+import os
 import signal
 import urllib.error
 import urllib.request
@@ -26,7 +27,7 @@ class Served:
 
     def __init__(self, data_dir: Path, **environment: str) -> None:
         self._ended: tuple[int, str] | None = None
-        self.process = self._start([*WORDS, "--data-dir", str(data_dir)], environment)
+        self.process = self._start([*WORDS, "--data-dir", str(data_dir)], os.environ | environment)
         assert self.process.stdout is not None
         self.events: list[dict[str, Any]] = []
         for line in self.process.stdout:
@@ -38,7 +39,7 @@ class Served:
         self.ports = {event["protocol"]: event["port"] for event in self.events if event["event"] == "listening"}
 
     def _start(self, words: list[str], environment: dict[str, str]) -> Piped:
-        return ForkedCommand(["vibemq", *words], **environment)
+        return ForkedCommand(["vibemq", *words], environment=environment)
 
     @property
     def url(self) -> str:

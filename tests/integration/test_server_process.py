@@ -38,7 +38,7 @@ class Process(Served):
     def _start(self, words: list[str], environment: dict[str, str]) -> Piped:
         pipe = subprocess.PIPE
         command = [*SERVE[:3], *words]
-        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 @pytest.fixture
