@@ -1,5 +1,5 @@
 """Checkpointers of brokers within the process of a test: forked from one that has imported all that they use. An
-interpreter of its own for each takes longer to start than most of these tests. Tests of the store have real ones."""
+interpreter of its own for each takes longer to start than most of these tests. Tests of that process have real ones."""
 
 import contextlib
 import multiprocessing

@@ -7,12 +7,11 @@ import inspect
 import os
 import select
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 import anyio
 
@@ -43,8 +42,14 @@ async def until(holds: Callable[[], object]) -> None:
     raise AssertionError(f"{holds} did not come true within {WAIT_S:.0f} s")
 
 
+class Killable(Protocol):
+    """A process of this one's."""
+
+    def kill(self) -> None: ...
+
+
 @contextmanager
-def killed_if_late(process: "subprocess.Popen[Any]") -> Iterator[None]:
+def killed_if_late(process: Killable) -> Iterator[None]:
     """What reads from a process that says nothing more reads its end at the ceiling, instead of waiting for ever."""
     timer = Timer(WAIT_S, process.kill)
     timer.start()

@@ -6,7 +6,6 @@ import os
 import signal
 import ssl
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -15,10 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.crash.forked_command import Child, ForkedCommand
 from tests.integration.certificates import Signed
 from tests.ports import held_port
-
-SERVE = [sys.executable, "-m", "vibemq", "serve"]
 
 CEILING_MS = 120_000
 """Of each wait for a page, on the slowest machine."""
@@ -30,14 +28,14 @@ class ServedBroker:
         room: Path,
         settings: str = "",
         *,
-        serve: Sequence[str] = SERVE,
+        serve: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        """`serve`: a command to start, with an interpreter of its own, instead of a forked `vibemq serve`."""
         self._room = room
         self._serve = serve
         self._environment = os.environ if environment is None else environment
         (room / "vibemq.toml").write_text(settings)
-        self._log = (room / "log").open("wb")
         ports = self._start({name: held_port(self) for name in ("http", "native")})
         self.origin = f"http://127.0.0.1:{ports['http']}"
         self.console = f"{self.origin}/console/"
@@ -47,17 +45,12 @@ class ServedBroker:
 
     def _start(self, ports: Mapping[str, int]) -> dict[str, int]:
         """Until it is ready; answers its ports."""
-        self._process = subprocess.Popen(
-            [
-                *self._serve,
-                *("--port", str(ports["native"]), "--http-port", str(ports["http"])),
-                *("--data-dir", str(self._room / "data"), "--config", str(self._room / "vibemq.toml")),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env={name: value for name, value in self._environment.items() if not name.startswith("VIBEMQ_")},
+        words = (
+            *("--port", str(ports["native"]), "--http-port", str(ports["http"])),
+            *("--data-dir", str(self._room / "data"), "--config", str(self._room / "vibemq.toml")),
         )
+        environment = {name: value for name, value in self._environment.items() if not name.startswith("VIBEMQ_")}
+        self._process = self._begin(words, self._room / "log", environment)
         assert self._process.stdout is not None
         found = {}
         for line in self._process.stdout:
@@ -67,6 +60,13 @@ class ServedBroker:
             found[event["protocol"]] = event["port"]
         assert found, (self._room / "log").read_text()
         return found
+
+    def _begin(self, words: Sequence[str], log: Path, environment: Mapping[str, str]) -> Child:
+        if not self._serve:
+            return ForkedCommand(["vibemq", "serve", *words], log, environment=environment)
+        with log.open("ab") as said:
+            command = [*self._serve, *words]
+            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=environment)
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
@@ -88,7 +88,6 @@ class ServedBroker:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
-        self._log.close()
 
 
 class StrippingProxy:

@@ -2,8 +2,6 @@
 
 import base64
 import re
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 
 import vibemq.sync
 from tests.browser.brokers import ServedBroker
+from tests.integration.conditions import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -229,8 +228,7 @@ def test_a_broker_that_does_not_tell_who_is_here_has_a_heading(closed_broker: Se
 
 def test_the_command_line_opens_a_browser_that_is_logged_in_once(closed_broker: ServedBroker, opened: Opener) -> None:
     url = closed_broker.url.replace("vibemq://", "vibemq://root:correct%20horse@")
-    command = [sys.executable, "-m", "vibemq", "console", "--print", "--url", url, "--http", closed_broker.origin]
-    link = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    link = run("vibemq", "console", "--print", "--url", url, "--http", closed_broker.origin).out.strip()
     page = opened(closed_broker.origin)
     page.goto(link)
     page.get_by_role("heading", name="Overview").wait_for()

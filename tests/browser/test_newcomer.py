@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 import vibemq.sync
 from tests.browser.brokers import ServedBroker
 from tests.browser.keys import go
+from tests.integration import conditions
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
@@ -37,11 +36,10 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroke
 
 
 def run(line: str) -> str:
-    """A line as the page shows it, by the program of this environment."""
-    words = shlex.split(line)
-    assert words[0] == "vibemq"
-    command = [sys.executable, "-m", "vibemq", *words[1:]]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    """What a line prints that the page shows."""
+    said = conditions.run(*shlex.split(line))
+    assert said.code == 0, said.err
+    return said.out
 
 
 def test_from_an_empty_broker_to_a_replayed_letter(own_broker: ServedBroker, opened: Opener) -> None:

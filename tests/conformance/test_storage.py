@@ -1,11 +1,13 @@
 """Every storage provider in the tree against the one suite."""
 
 import sqlite3
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests.checkpointers import begin_to_fork, forked_checkpointers
 from vibemq.errors import ConfigInvalid
 from vibemq.plugins import find
 from vibemq.storage.interface import StoreLocation
@@ -52,6 +54,13 @@ def take_over_sqlite(data_dir: Path) -> None:
 TAKE_OVER = {"sqlite": take_over_sqlite}
 DAMAGE = {"sqlite": damage_sqlite, "lmdb": damage_lmdb}
 PROVIDERS = [name for name in ("memory", "sqlite", "lmdb") if find_spec(f"vibemq.storage.{name}.provider")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def checkpointers() -> Iterator[None]:
+    begin_to_fork()
+    with forked_checkpointers():
+        yield
 
 
 @pytest.fixture(params=PROVIDERS)

@@ -1,11 +1,13 @@
 """What several files of tests begin with."""
 
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.checkpointers import begin_to_fork, forked_checkpointers
+from tests.docs.quick_commands import quick_commands
 from tests.integration.http_api import ApiClient, everybody, serving
 
 
@@ -19,6 +21,13 @@ def checkpointers(forking: None) -> Iterator[None]:
     # Not of the package: folders of tests are none, and it would last as long as the session.
     with forked_checkpointers():
         yield
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Path]:
+    """A folder with `vibemq` and `vibemq-admin` that start quickly, for tests of more than how a command starts."""
+    with tempfile.TemporaryDirectory(prefix="vmq-") as folder, quick_commands(Path(folder)) as path:
+        yield path
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.access import cheap_hash, connected
 from tests.integration.cursor_peer import Refusal, rows_of
-from tests.integration.test_server_process import Process
+from tests.integration.served import Served
 from tests.waiting import wait_until
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 
@@ -32,7 +32,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
 @pytest.fixture
 def lines(tmp_path: Path) -> tuple[list[dict[str, Any]], str, str]:
     """(audit lines, the whole log at its most talkative, the text of a token) of a broker that logs as text."""
-    broker = Process(
+    broker = Served(
         tmp_path / "data",
         VIBEMQ_AUTH__SUPERUSER="root",
         VIBEMQ_AUTH__SUPERUSER_PASSWORD=SECRETS["the superuser's"],
@@ -102,7 +102,7 @@ def test_no_secret_is_in_any_log(lines: tuple[list[dict[str, Any]], str, str]) -
         assert secret not in log
 
 
-def said(broker: Process) -> list[dict[str, Any]]:
+def said(broker: Served) -> list[dict[str, Any]]:
     """The audit lines of a broker, which ends."""
     _, log = broker.end(signal.SIGTERM)
     found = [json.loads(line) for line in log.splitlines() if '"vibemq.audit"' in line]
@@ -111,7 +111,7 @@ def said(broker: Process) -> list[dict[str, Any]]:
 
 
 def test_who_changed_and_removed_queues_and_messages_by_which_door(tmp_path: Path) -> None:
-    broker = Process(
+    broker = Served(
         tmp_path / "data",
         VIBEMQ_AUTH__SUPERUSER="root",
         VIBEMQ_AUTH__SUPERUSER_PASSWORD="pw",

@@ -465,13 +465,12 @@ def test_a_token_of_the_environment_is_for_urls_without_credentials(
 # -- connections ----------------------------------------------------------------------------------------------------
 
 
-def follower(url: str) -> subprocess.Popen[bytes]:
-    program = "import sys; from vibemq.cli import run; run()"
-    command = [sys.executable, "-c", program, "sub", "watched", "--create", "--follow", "--url", url]
+def follower(commands: Path, url: str) -> subprocess.Popen[bytes]:
+    command = [commands / "vibemq", "sub", "watched", "--create", "--follow", "--url", url]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def test_a_closed_client_shows_the_reason(admin: Admin, name: str) -> None:
+def test_a_closed_client_shows_the_reason(admin: Admin, name: str, commands: Path) -> None:
     admin.add(name)
     assert admin("user", "grant", name, "all", "watched")[0] == 0
     url = f"{admin.url(name)}?name={name}&reconnectMaxAttempts=1&reconnectInitialDelay=0"
@@ -479,7 +478,7 @@ def test_a_closed_client_shows_the_reason(admin: Admin, name: str) -> None:
     def theirs() -> list[dict[str, Any]]:
         return [each for each in admin("connections", "ls")[1] if each["user"] == name]
 
-    with follower(url) as client:
+    with follower(commands, url) as client:
         try:
             assert client.stderr is not None
             while not theirs():
@@ -509,10 +508,10 @@ def test_a_closed_client_shows_the_reason(admin: Admin, name: str) -> None:
     assert admin("connections", "close", "x", "--url", admin.url(name)) == (4, [], "NOT_AUTHORIZED")
 
 
-def test_users_close_their_own_connections(admin: Admin, name: str) -> None:
+def test_users_close_their_own_connections(admin: Admin, name: str, commands: Path) -> None:
     admin.add(name)
     assert admin("user", "grant", name, "all", "watched")[0] == 0
-    with follower(f"{admin.url(name)}?name={name}") as client:
+    with follower(commands, f"{admin.url(name)}?name={name}") as client:
         try:
             while not (found := [each for each in admin("connections", "ls")[1] if each["user"] == name]):
                 assert client.poll() is None

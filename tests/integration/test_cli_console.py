@@ -3,8 +3,6 @@
 import json
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.crash.forked_command import ForkedCommand
 from tests.integration.certificates import Authority
+from tests.waiting import killed_if_late
 from vibemq.cli import main
 from vibemq.cli.entry import run_app
 
@@ -25,25 +25,22 @@ def serving(data: Path, *words: str, settings: str = "") -> Iterator[dict[str, A
     """What the broker prints of its HTTP port."""
     file = data.with_suffix(".toml")
     file.write_text(settings)
-    command = [sys.executable, "-m", "vibemq", "serve", "--data-dir", str(data), "--config", str(file)]
-    ports = ["--port", "0", "--http-port", "0"]
-    with subprocess.Popen(
-        [*command, *ports, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        told: dict[str, Any] = {}
-        for line in process.stdout:
-            event = json.loads(line)
-            told |= event if event.get("protocol") == "http" else {}
-            told |= {"native_port": event["port"]} if event.get("protocol") == "native" else {}
-            if event["event"] == "ready":
-                break
-        try:
-            yield told
-        finally:
-            process.terminate()
-            told["log"] = process.stderr.read()
+    command = ["vibemq", "serve", "--data-dir", str(data), "--config", str(file), "--port", "0", "--http-port", "0"]
+    process = ForkedCommand([*command, *words])
+    assert process.stdout is not None
+    told: dict[str, Any] = {}
+    for line in process.stdout:
+        event = json.loads(line)
+        told |= event if event.get("protocol") == "http" else {}
+        told |= {"native_port": event["port"]} if event.get("protocol") == "native" else {}
+        if event["event"] == "ready":
+            break
+    try:
+        yield told
+    finally:
+        process.terminate()
+        with killed_if_late(process):
+            told["log"] = process.communicate()[1]
 
 
 def console(capture: Capture, http: str, *words: str) -> tuple[int, str, str]:

@@ -170,8 +170,8 @@ def test_a_worker_that_is_told_to_end(broker: BrokerProcess, tmp_path: Path, kin
         assert (info.ready, info.in_flight, info.delayed) == (0, 0, 0)
 
 
-def test_vibemq_sub_ends_gracefully(broker: BrokerProcess, queue: str) -> None:
-    command = [str(Path(sys.executable).parent / "vibemq"), "sub", queue, "--follow", "--drain", "--url", broker.url]
+def test_vibemq_sub_ends_gracefully(broker: BrokerProcess, queue: str, commands: Path) -> None:
+    command = [str(commands / "vibemq"), "sub", queue, "--follow", "--drain", "--url", broker.url]
     with vibemq.sync.connect(broker.url) as mq:
         # A pipe has no room for all: nobody reads it, so some are left.
         mq.publish_many(queue, (b"%200d" % number for number in range(5_000)))
@@ -190,10 +190,9 @@ def test_vibemq_sub_ends_gracefully(broker: BrokerProcess, queue: str) -> None:
 
 
 @contextmanager
-def sub_in_a_pipe(queue: str, url: str) -> Iterator["subprocess.Popen[bytes]"]:
+def sub_in_a_pipe(commands: Path, queue: str, url: str) -> Iterator["subprocess.Popen[bytes]"]:
     """`vibemq sub --follow --drain` that has begun to print; nothing reads its output."""
-    script = str(Path(sys.executable).parent / "vibemq")
-    command = [script, "sub", queue, "--follow", "--drain", "--url", url]
+    command = [str(commands / "vibemq"), "sub", queue, "--follow", "--drain", "--url", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sub:
         try:
             assert sub.stdout is not None
@@ -203,12 +202,12 @@ def sub_in_a_pipe(queue: str, url: str) -> Iterator["subprocess.Popen[bytes]"]:
             sub.kill()
 
 
-def test_vibemq_sub_ends_while_the_broker_is_away() -> None:
+def test_vibemq_sub_ends_while_the_broker_is_away(commands: Path) -> None:
     with contextlib.ExitStack() as stack:
         with serving_in_a_thread() as gone:
             with vibemq.sync.connect(address(gone)) as mq:
                 mq.publish("orders", 1)
-            sub = stack.enter_context(sub_in_a_pipe("orders", address(gone)))
+            sub = stack.enter_context(sub_in_a_pipe(commands, "orders", address(gone)))
         assert sub.stderr is not None
         assert b"no connection" in sub.stderr.readline()
         sub.send_signal(signal.SIGTERM)
@@ -216,10 +215,12 @@ def test_vibemq_sub_ends_while_the_broker_is_away() -> None:
         assert (sub.wait(WAIT_S), b"error" in said) == (0, False), said
 
 
-def test_vibemq_sub_ends_gracefully_when_nobody_reads_its_output(broker: BrokerProcess, queue: str) -> None:
+def test_vibemq_sub_ends_gracefully_when_nobody_reads_its_output(
+    broker: BrokerProcess, queue: str, commands: Path
+) -> None:
     with vibemq.sync.connect(broker.url) as mq:
         mq.publish_many(queue, ["x" * 1_000] * 2_000)
-        with sub_in_a_pipe(queue, broker.url) as sub:
+        with sub_in_a_pipe(commands, queue, broker.url) as sub:
             # More than a pipe holds is printed, so that it waits for a reader.
             sub.send_signal(signal.SIGTERM)
             assert sub.wait(WAIT_S) == 0
@@ -228,10 +229,12 @@ def test_vibemq_sub_ends_gracefully_when_nobody_reads_its_output(broker: BrokerP
         assert (info.ready > 1_000, info.in_flight) == (True, 0)
 
 
-def test_vibemq_sub_ends_without_a_word_when_its_reader_has_gone(broker: BrokerProcess, queue: str) -> None:
+def test_vibemq_sub_ends_without_a_word_when_its_reader_has_gone(
+    broker: BrokerProcess, queue: str, commands: Path
+) -> None:
     with vibemq.sync.connect(broker.url) as mq:
         mq.publish_many(queue, ["x" * 1_000] * 2_000)
-    with sub_in_a_pipe(queue, broker.url) as sub:
+    with sub_in_a_pipe(commands, queue, broker.url) as sub:
         assert sub.stdout is not None
         assert sub.stderr is not None
         sub.stdout.close()

@@ -19,7 +19,7 @@ import vibemq
 import vibemq.sync
 from tests.integration.access import cheap_hash, queues, user
 from tests.integration.certificates import Authority
-from tests.integration.test_server_process import Process
+from tests.integration.served import Served
 from tests.waiting import killed_if_late, wait_until
 from vibemq.cli.admin.main import app as admin_app
 from vibemq.cli.entry import run_app
@@ -57,24 +57,24 @@ def make_certificate(folder: Path, name: str) -> None:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Process]:
+def broker(tmp_path: Path) -> Iterator[Served]:
     make_certificate(tmp_path, "first")
     listeners = [
         {"protocol": "native", "port": 0},
         {"protocol": "native", "port": 0, "tls": {"certificate": str(tmp_path / "certificate.pem")}},
     ]
-    process = Process(tmp_path / "data", VIBEMQ_LISTENERS=json.dumps(listeners))
+    process = Served(tmp_path / "data", VIBEMQ_LISTENERS=json.dumps(listeners))
     yield process
     process.end(signal.SIGKILL)
 
 
-def shown(broker: Process) -> str:
+def shown(broker: Served) -> str:
     """The certificate that the broker shows."""
     ports = [event["port"] for event in broker.events if event.get("protocol") == "native"]
     return ssl.get_server_certificate(("127.0.0.1", ports[1]), timeout=CEILING_S)
 
 
-def read_line_with(broker: Process, words: str) -> str:
+def read_line_with(broker: Served, words: str) -> str:
     assert broker.process.stderr is not None
     others = []
     with killed_if_late(broker.process):
@@ -85,7 +85,7 @@ def read_line_with(broker: Process, words: str) -> str:
     raise AssertionError(f"no line with {words!r} in {others}")
 
 
-def test_a_renewed_certificate_is_shown_and_nobody_is_cut_off(broker: Process, tmp_path: Path) -> None:
+def test_a_renewed_certificate_is_shown_and_nobody_is_cut_off(broker: Served, tmp_path: Path) -> None:
     first = shown(broker)
     ports = [event["port"] for event in broker.events if event.get("protocol") == "native"]
     with vibemq.sync.connect(f"vibemq://127.0.0.1:{ports[0]}") as mq:
@@ -110,7 +110,7 @@ def test_a_renewed_certificate_is_shown_and_nobody_is_cut_off(broker: Process, t
 
 
 def test_a_broker_with_nothing_to_reload_goes_on(tmp_path: Path) -> None:
-    broker = Process(tmp_path / "data")
+    broker = Served(tmp_path / "data")
     try:
         broker.process.send_signal(signal.SIGHUP)
         assert "nothing is different" in read_line_with(broker, "settings reloaded")
@@ -128,7 +128,7 @@ class Reloadable:
         self.file, self.secret = folder / "vibemq.toml", folder / "password"
         self.secret.write_text("pw")
         self.write(user("ann", queues("*", "publish", "create")))
-        self.process = Process(
+        self.process = Served(
             folder / "data",
             VIBEMQ_CONFIG=str(self.file),
             VIBEMQ_AUTH__SUPERUSER="root",
@@ -476,7 +476,7 @@ def test_another_rule_for_identities_and_another_authority_count(tmp_path: Path)
             return ""
 
     write(first.ca, "{}.workers.example.com")
-    broker = Process(tmp_path / "data", VIBEMQ_CONFIG=str(file))
+    broker = Served(tmp_path / "data", VIBEMQ_CONFIG=str(file))
     try:
         assert (logged_in(first), logged_in(second)) == ("ann", "")
         write(first.ca, "{}.people.example.com")

@@ -8,11 +8,9 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -20,12 +18,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import vibemq
 from tests.integration.conditions import take
+from tests.integration.served import WORDS, Piped, Served
 from tests.waiting import until
 from vibemq.errors import VibeMQError
 
 pytestmark = pytest.mark.anyio
 
-SERVE = [sys.executable, "-m", "vibemq", "serve", "--port", "0", "--http-port", "0", "--storage", "sqlite"]
+SERVE = [sys.executable, "-m", "vibemq", *WORDS]
 
 
 @pytest.fixture
@@ -33,50 +32,25 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-class Process:
-    def __init__(self, data_dir: Path, **environment: str) -> None:
-        self.process = subprocess.Popen(
-            [*SERVE, "--data-dir", str(data_dir)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | environment,
-        )
-        assert self.process.stdout is not None
-        self.events: list[dict[str, Any]] = []
-        for line in self.process.stdout:
-            self.events.append(json.loads(line))
-            if self.events[-1]["event"] == "ready":
-                break
-        else:
-            raise AssertionError(f"the broker did not start: {self.end()[1]}")
-        self.ports = {event["protocol"]: event["port"] for event in self.events if event["event"] == "listening"}
+class Process(Served):
+    """Not forked: with an interpreter that starts, and that ends."""
 
-    @property
-    def url(self) -> str:
-        return f"vibemq://127.0.0.1:{self.ports['native']}"
-
-    def get(self, path: str, **headers: str) -> tuple[int, str, str]:
-        """(status, content type, body)"""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.ports['http']}{path}", headers=headers)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, answer.headers["content-type"], answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.headers["content-type"], error.read().decode()
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """(exit code, log)"""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=60)
-        return self.process.returncode, log
+    def _start(self, words: list[str], environment: dict[str, str]) -> Piped:
+        pipe = subprocess.PIPE
+        command = [*SERVE[:3], *words]
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Process]:
     process = Process(tmp_path / "data")
+    yield process
+    process.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def forked(tmp_path: Path) -> Iterator[Served]:
+    process = Served(tmp_path / "data")
     yield process
     process.end(signal.SIGKILL)
 
@@ -208,7 +182,7 @@ def test_a_sigterm_during_recovery_ends_at_once(tmp_path: Path) -> None:
 
 
 async def test_sigterm_under_load_loses_nothing_that_was_confirmed(tmp_path: Path) -> None:
-    process = Process(tmp_path / "data")
+    process = Served(tmp_path / "data")
     confirmed: list[int] = []
     try:
         async with vibemq.connect(process.url + "?reconnectmaxattempts=1") as mq:
@@ -229,7 +203,7 @@ async def test_sigterm_under_load_loses_nothing_that_was_confirmed(tmp_path: Pat
         assert code == 0
     finally:
         process.end(signal.SIGKILL)
-    again = Process(tmp_path / "data")
+    again = Served(tmp_path / "data")
     try:
         async with vibemq.connect(again.url) as mq:
             stored = {m.json() for m in await take(mq, "q", len(confirmed))}
@@ -240,7 +214,7 @@ async def test_sigterm_under_load_loses_nothing_that_was_confirmed(tmp_path: Pat
 
 async def test_sigterm_during_a_job_is_a_good_end_and_the_job_goes_on_after_the_start(tmp_path: Path) -> None:
     letters = 40
-    first = Process(tmp_path / "data")
+    first = Served(tmp_path / "data")
     try:
         async with vibemq.connect(first.url) as mq:
             await mq.publish_many("q", [b"x"] * letters)
@@ -259,7 +233,7 @@ async def test_sigterm_during_a_job_is_a_good_end_and_the_job_goes_on_after_the_
         assert code == 0
     finally:
         first.end(signal.SIGKILL)
-    second = Process(tmp_path / "data")
+    second = Served(tmp_path / "data")
     try:
         async with vibemq.connect(second.url) as mq:
             await mq.admin("job.change", job=number, rate=0)
@@ -275,9 +249,9 @@ async def test_sigterm_during_a_job_is_a_good_end_and_the_job_goes_on_after_the_
         second.end(signal.SIGKILL)
 
 
-def test_http_speaks_json_and_prometheus(broker: Process) -> None:
+def test_http_speaks_json_and_prometheus(forked: Served) -> None:
     for path in ("/health", "/health/"):
-        status, kind, body = broker.get(path)
+        status, kind, body = forked.get(path)
         assert (status, kind) == (200, "application/json")
     assert set(json.loads(body)) >= {
         "is_healthy",
@@ -290,17 +264,17 @@ def test_http_speaks_json_and_prometheus(broker: Process) -> None:
         "memory_usage_mb",
         "timestamp",
     }
-    assert json.loads(broker.get("/metrics/")[2])["total_connections_accepted"] == 0
+    assert json.loads(forked.get("/metrics/")[2])["total_connections_accepted"] == 0
     for path, headers in (("/metrics", {"Accept": "text/plain"}), ("/metrics/prometheus", {})):
-        _, kind, body = broker.get(path, **headers)
+        _, kind, body = forked.get(path, **headers)
         assert kind.startswith("text/plain; version=0.0.4")
         names = {family.name for family in text_string_to_metric_families(body)}
         assert {"vibemq_build_info", "vibemq_fsync_seconds", "vibemq_messages_published"} <= names
-    assert [broker.get(path)[0] for path in ("/livez", "/readyz", "/startupz", "/nothing")] == [200, 200, 200, 404]
+    assert [forked.get(path)[0] for path in ("/livez", "/readyz", "/startupz", "/nothing")] == [200, 200, 200, 404]
 
 
 def test_a_token_protects_everything_but_the_probes(tmp_path: Path) -> None:
-    process = Process(tmp_path / "data", VIBEMQ_HTTP__TOKEN="s3cret")
+    process = Served(tmp_path / "data", VIBEMQ_HTTP__TOKEN="s3cret")
     try:
         assert process.get("/metrics/")[0] == 401
         assert process.get("/health/", Authorization="Bearer wrong")[0] == 401

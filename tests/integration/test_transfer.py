@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -298,9 +297,9 @@ def test_a_file_with_a_bad_line_changes_nothing(mq: sync.Client, admin: Run, que
     assert admin("queue", "import", queue, tmp_path / "gone")[0] == 3
 
 
-def test_standard_streams(broker: BrokerProcess, mq: sync.Client, queue: str) -> None:
+def test_standard_streams(broker: BrokerProcess, mq: sync.Client, queue: str, commands: Path) -> None:
     mq.publish_many(queue, [{"n": n} for n in range(5)])
-    admin = f"{sys.executable} -c 'from vibemq.cli import run_admin; run_admin()' queue"
+    admin = f"{commands / 'vibemq-admin'} queue"
     where = f"--url {broker.url}"
     line = f"{admin} export {queue} {where} | {admin} import {queue}-2 --create {where}"
     subprocess.run(line, shell=True, check=True, capture_output=True, timeout=60)

@@ -16,7 +16,7 @@ import pytest
 import vibemq.sync
 from tests.integration.access import cheap_hash, connected
 from tests.integration.cursor_peer import Peer, Refusal
-from tests.integration.test_server_process import Process
+from tests.integration.served import Served
 from tests.waiting import wait_until
 from vibemq.cli.online import ONCE
 from vibemq.errors import (
@@ -41,7 +41,7 @@ class Service:
         self.start()
 
     def start(self) -> None:
-        self.process = Process(
+        self.process = Served(
             self._folder,
             VIBEMQ_LISTENERS=json.dumps([{"protocol": "native", "port": 0}]),
             VIBEMQ_AUTH__SUPERUSER="root",
@@ -193,7 +193,7 @@ def test_a_superuser_needs_no_name_to_revoke_a_token(service: Service) -> None:
 
 
 def test_changes_of_oneself_are_limited_by_every_door_together(tmp_path: Path) -> None:
-    broker = Process(tmp_path / "data", VIBEMQ_AUTH__SUPERUSER="root", VIBEMQ_AUTH__SUPERUSER_PASSWORD="pw")
+    broker = Served(tmp_path / "data", VIBEMQ_AUTH__SUPERUSER="root", VIBEMQ_AUTH__SUPERUSER_PASSWORD="pw")
     try:
         with connected(broker.ports["native"], "root", password="pw") as root:
             root.admin("user.add", user="ann", password_hash=cheap_hash("secret"))

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -195,6 +195,16 @@ USED = ("auth", "cli", "client", "operations", "protocols", "server", "storage",
 """Packages of which brokers and commands import most modules, many of them only when they open a listener or connect.
 """
 
+IMPORTED_LATE = (
+    "anyio._backends._asyncio",
+    "anyio._core._sockets",
+    "encodings.idna",
+    "typer._adapters",
+    "uvicorn",
+    "uvloop",
+)
+"""By others, where a loop begins, an address is looked up, or a command line is read."""
+
 
 def import_everything() -> None:
     """What is imported stays: no collection in a child looks through it."""
@@ -208,18 +218,11 @@ def import_everything() -> None:
     for provider in ("lmdb", "sqlite"):
         plugin_of(provider)
     Settings.model_rebuild()
-    import_loops()
+    for module in IMPORTED_LATE:
+        with suppress(ImportError):
+            import_module(module)
     gc.collect()
     gc.freeze()
-
-
-def import_loops() -> None:
-    import uvicorn  # noqa: F401
-
-    try:
-        import uvloop  # noqa: F401
-    except ImportError:
-        return
 
 
 def _poll(pid: int) -> int | None:

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import IO
@@ -58,8 +57,8 @@ def test_publishing_a_file(vibemq: Run, queue: str, tmp_path: Path) -> None:
     assert [json.loads(message["payload"])["n"] for message in found] == list(range(2_500))
 
 
-def test_publishing_what_is_piped_in_as_it_comes(vibemq: Run, queue: str) -> None:
-    command = [sys.executable, "-m", "vibemq", "pub", queue]
+def test_publishing_what_is_piped_in_as_it_comes(vibemq: Run, queue: str, commands: Path) -> None:
+    command = [commands / "vibemq", "pub", queue]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -113,10 +112,10 @@ def test_a_pipe_is_a_file(vibemq: Run, queue: str, tmp_path: Path) -> None:
     assert (code, json.loads(err)["error"]["code"]) == (1, "IS_A_FOLDER")
 
 
-def _published_first(queue: str, broker: BrokerProcess) -> "subprocess.Popen[str]":
+def _published_first(commands: Path, queue: str, broker: BrokerProcess) -> "subprocess.Popen[str]":
     """A `vibemq pub` that has published one line and waits for more."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [sys.executable, "-m", "vibemq", "pub", queue, "--url", f"{broker.url}?name={queue}"]
+    command = [commands / "vibemq", "pub", queue, "--url", f"{broker.url}?name={queue}"]
     process = subprocess.Popen(command, text=True, **pipes)
     assert process.stdin is not None
     process.stdin.write("first\n")
@@ -126,16 +125,18 @@ def _published_first(queue: str, broker: BrokerProcess) -> "subprocess.Popen[str
     return process
 
 
-def test_ctrl_c_tells_how_many_are_published(queue: str, broker: BrokerProcess) -> None:
-    with _published_first(queue, broker) as process:
+def test_ctrl_c_tells_how_many_are_published(queue: str, broker: BrokerProcess, commands: Path) -> None:
+    with _published_first(commands, queue, broker) as process:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted: 1 message published" in err
 
 
-def test_a_lost_connection_ends_it_with_what_is_published(vibemq: Run, queue: str, broker: BrokerProcess) -> None:
-    with _published_first(queue, broker) as process:
+def test_a_lost_connection_ends_it_with_what_is_published(
+    vibemq: Run, queue: str, broker: BrokerProcess, commands: Path
+) -> None:
+    with _published_first(commands, queue, broker) as process:
         found = vibemq("admin", "connections", "ls")[1]
         (connection,) = [one["connection_id"] for one in found if one["name"] == queue]
         assert vibemq("admin", "connections", "close", connection)[0] == 0
@@ -146,9 +147,9 @@ def test_a_lost_connection_ends_it_with_what_is_published(vibemq: Run, queue: st
     assert any(sentence in err for sentence in told), err
 
 
-def test_a_refusal_is_told_before_the_input_ends(vibemq: Run, queue: str) -> None:
+def test_a_refusal_is_told_before_the_input_ends(vibemq: Run, queue: str, commands: Path) -> None:
     vibemq("admin", "queue", "create", queue, "--max-messages", "1")
-    command = [sys.executable, "-m", "vibemq", "pub", queue]
+    command = [commands / "vibemq", "pub", queue]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as process:
         assert process.stdin is not None
@@ -211,9 +212,9 @@ def test_a_full_queue_takes_part_of_a_batch(vibemq: Run, queue: str) -> None:
     assert (code, json.loads(err)["error"]["code"]) == (1, "QUEUE_FULL")
 
 
-def test_a_reader_that_leaves_loses_nothing(vibemq: Run, queue: str, broker: BrokerProcess) -> None:
+def test_a_reader_that_leaves_loses_nothing(vibemq: Run, queue: str, broker: BrokerProcess, commands: Path) -> None:
     publish(vibemq, queue, 300)
-    command = f"{sys.executable} -m vibemq sub {queue} --prefetch 10 | head -n 1"
+    command = f"{commands}/vibemq sub {queue} --prefetch 10 | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, timeout=60, check=True)
     assert done.stdout == b'{"n": 0}\n'
     assert b"Traceback" not in done.stderr

@@ -66,11 +66,10 @@ def removed_and_recorded(vibemq: Run, queue: str) -> list[dict[str, Any]]:
     return wait_until(lambda: vibemq("admin", "audit", "ls", "--queue", queue, "--operation", "queue.delete")[1])
 
 
-def test_records_are_followed_as_they_come(queue: str, vibemq: Run) -> None:
-    program = "from vibemq.cli.admin.main import run; run()"
+def test_records_are_followed_as_they_come(queue: str, vibemq: Run, commands: Path) -> None:
     words = ["audit", "follow", "--interval", "100ms", "--queue", queue, "--json"]
     with subprocess.Popen(
-        [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [commands / "vibemq-admin", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
@@ -138,8 +137,8 @@ def test_the_doctor_tells_wrong_credentials_from_a_missing_broker(vibemq: Run, t
         assert "correct the credentials" in finding["remedy"]
 
 
-def test_a_second_broker_is_refused_in_one_sentence(broker: BrokerProcess) -> None:
-    command = [sys.executable, "-m", "vibemq", "serve", "--port", "0", "--no-http", "--data-dir", str(broker.data_dir)]
+def test_a_second_broker_is_refused_in_one_sentence(broker: BrokerProcess, commands: Path) -> None:
+    command = [commands / "vibemq", "serve", "--port", "0", "--no-http", "--data-dir", str(broker.data_dir)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VIBEMQ_")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
     assert done.returncode == 1
@@ -150,9 +149,9 @@ def test_a_second_broker_is_refused_in_one_sentence(broker: BrokerProcess) -> No
     assert "Traceback" not in done.stderr
 
 
-def test_a_port_in_use_is_one_sentence(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_a_port_in_use_is_one_sentence(broker: BrokerProcess, tmp_path: Path, commands: Path) -> None:
     port = str(broker.port)
-    command = [sys.executable, "-m", "vibemq", "serve", "--port", port, "--no-http", "--data-dir", str(tmp_path / "d")]
+    command = [commands / "vibemq", "serve", "--port", port, "--no-http", "--data-dir", str(tmp_path / "d")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error ")

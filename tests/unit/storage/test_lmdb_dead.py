@@ -21,7 +21,7 @@ COUNT = 5_000
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> Iterator[LmdbProvider]:
+def storage(tmp_path: Path, quick_checkpointers: None) -> Iterator[LmdbProvider]:
     """With COUNT letters in LMDB, of which the journal has removed all but the first and the last hundred."""
     storage = LmdbProvider(tmp_path, LmdbSettings(checkpoint_ms=600_000))
     storage.open()

@@ -18,6 +18,8 @@ from vibemq.storage.lmdb.environment.pages import check_pages
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
 
+pytestmark = pytest.mark.usefixtures("quick_checkpointers")
+
 COUNT = 40
 
 

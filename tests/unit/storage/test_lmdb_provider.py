@@ -84,7 +84,7 @@ def dead(dead_id: int, sequence: int) -> DeadLettered:
 
 
 @pytest.fixture
-def provider(tmp_path: Path) -> Iterator[LmdbProvider]:
+def provider(tmp_path: Path, quick_checkpointers: None) -> Iterator[LmdbProvider]:
     provider = LmdbProvider(tmp_path / "data", SMALL)
     provider.open()
     yield provider

@@ -22,6 +22,8 @@ from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.repair import repair
 from vibemq.storage.local.disk import RealDisk
 
+pytestmark = pytest.mark.usefixtures("quick_checkpointers")
+
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 

@@ -6,7 +6,7 @@ makes the whole anew. A letter keeps the group that it was given, also when the 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from vibemq.errors import StorageDamaged
@@ -170,7 +170,8 @@ class _Group:
 class _Change:
     def __init__(self, kv: KV) -> None:
         self._kv = kv
-        self._groups: dict[GroupKey, _Group] = {}
+        self._groups: dict[tuple[int, int], dict[GroupKey, _Group]] = {}
+        """By queue_id and reason."""
         self._room: dict[tuple[int, int], int] = {}
         """(queue_id, reason) -> groups that it may still get."""
         self._order: LetterOrder | None = None
@@ -232,16 +233,17 @@ class _Change:
             stored = {
                 keys.split_dead_group_key(key, self._kv.where) for key, _ in self._kv.scan(prefix, keys.after(prefix))
             }
-            known = {key for key in self._groups if key[:2] == (queue_id, reason)}
-            full = {key for key in known if self._groups[key].count} | (stored - known)
+            known = self._groups.get((queue_id, reason), {})
+            full = {key for key, group in known.items() if group.count} | (stored - known.keys())
             room = GROUPS_MAX - sum(key.fingerprint != OTHER for key in full)
             self._room[queue_id, reason] = room
         return room > 0
 
     def _group(self, key: GroupKey) -> _Group:
-        found = self._groups.get(key)
+        of_reason = self._groups.setdefault(key[:2], {})
+        found = of_reason.get(key)
         if found is None:
-            found = self._groups[key] = _Group(self._stored(key))
+            found = of_reason[key] = _Group(self._stored(key))
         return found
 
     def _stored(self, key: GroupKey) -> LetterStretch | None:
@@ -266,7 +268,7 @@ class _Change:
         )
 
     def write(self) -> None:
-        for key, group in self._groups.items():
+        for key, group in chain.from_iterable(of_reason.items() for of_reason in self._groups.values()):
             row = keys.dead_group_key(key)
             if not group.count:
                 if not group.born:

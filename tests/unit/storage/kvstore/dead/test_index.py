@@ -1,5 +1,8 @@
 """The index of dead letters in a store: right whatever comes and goes, and right again where it was damaged."""
 
+import sys
+from types import FrameType
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,6 +98,31 @@ def test_a_letter_that_cannot_be_read_leaves_its_group() -> None:
     store.write()
     assert store.groups() == {key_of("no stock"): (1, 3, 3)}
     assert [problem.what for problem in audit_index(store.kv)] == []
+
+
+def test_what_a_letter_costs_does_not_grow_with_the_other_queues_that_get_one() -> None:
+    def work(queues: int) -> int:
+        """What one more queue with a letter costs behind so many, in instructions of the index."""
+        store = Store()
+        change = index._Change(store.kv)
+        for number in range(1, queues + 1):
+            change.add(entry(number, number))
+        done = 0
+
+        def count(frame: FrameType, event: str, argument: object) -> object:
+            nonlocal done
+            frame.f_trace_opcodes = frame.f_code.co_filename == index.__file__
+            done += event == "opcode"
+            return count
+
+        sys.settrace(count)  # type: ignore[arg-type]
+        try:
+            change.add(entry(queues + 1, queues + 1))
+        finally:
+            sys.settrace(None)
+        return done
+
+    assert work(10) == work(1_000)
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["a letter comes", "a letter goes"])
