@@ -36,7 +36,7 @@ MESSAGES_ALONE = Catcher("inject", aim="messages alone, lmdb", seconds=120.0)
 OPENED_AFTER_A_DRAIN = Catcher("inject", aim="opened after a drain, sqlite", seconds=120.0)
 DRAINED_IN_PART = Catcher("inject", aim="a store drained in part, lmdb", seconds=120.0)
 DRAINED = Catcher("inject", aim="a store drained wholly, lmdb", seconds=120.0)
-FAILED_WRITE = Catcher("inject", aim=r"sqlite from nothing: EIO BEFORE WRITE \d+ of the BROKER", seconds=120.0)
+FAILED_WRITE = Catcher("inject", aim=r"sqlite from nothing: EIO BEFORE WRITE \d+ of the BROKER", seconds=400.0)
 FULL_AGAIN = Catcher("inject", aim="drained and full again, lmdb", seconds=120.0)
 FAILED_FLUSH = Catcher("inject", aim=r"lmdb from nothing: EIO AFTER SYNC \d+ of the BROKER", seconds=120.0)
 
