@@ -21,6 +21,9 @@ from typing import Literal, NamedTuple
 EventKind = Literal["publish", "ack", "reject", "replay"]
 FOREVER = 1 << 62
 """Has not happened, and never will."""
+READ_BY_RANGE = "ranges"
+"""A queue with a reader of its own."""
+FIRST_SEQUENCE = 1
 THE_END = FOREVER - 1
 """After everything that happened."""
 
@@ -71,9 +74,11 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Contents:
-    """Everything a store has."""
+    """Everything a store has. Of `READ_BY_RANGE`, which nobody is handed messages of, it is how far its reader is."""
 
     queues: set[str] = field(default_factory=set)
+    committed: int | None = None
+    """None: nobody looked."""
     copies: dict[str, list[Found]] = field(default_factory=dict)
 
     def add(self, message_id: str, found: Found) -> None:
@@ -89,6 +94,8 @@ class Account:
     """Events as the client saw them. Ids name queue and size, see `body_of`."""
 
     def __init__(self) -> None:
+        self.acknowledged = self.acknowledging = 0
+        """Up to where the reader of `READ_BY_RANGE` was told that it is, and up to where it has asked."""
         self.messages: dict[str, Message] = {}
         self.queues: dict[str, Event] = {}
         self._numbers: dict[str, int] = {}
@@ -272,6 +279,7 @@ class _Judge:
         self._account = account
         self._contents = contents
         self._lives = account.lives(power_cut=power_cut)
+        self._power_cut = power_cut
         self._cut_at = cut_at
         self._trusted_until = trusted_until
         self._noticed_at = noticed_at
@@ -284,6 +292,7 @@ class _Judge:
         for name, event in self._account.queues.items():
             if event.done_at <= self._cut_at and name not in self._contents.queues:
                 self._out.lost.append(f"queue {name} is gone")
+        self._look_at_reader()
         for life in self._lives:
             if life.message.issued_at <= self._cut_at:
                 self._look_at(life)
@@ -291,6 +300,14 @@ class _Judge:
             self._out.resurrected.append(f"{message_id} was never published")
         self._ask_for_a_prefix()
         return self._out
+
+    def _look_at_reader(self) -> None:
+        """An answered acknowledgement is written, so only a power cut may undo it."""
+        told, asked, found = self._account.acknowledged, self._account.acknowledging, self._contents.committed
+        if found is not None and found < told and not self._power_cut:
+            self._out.lost.append(f"the reader was told that it is at {told}, and is at {found}")
+        if found is not None and found > max(asked, FIRST_SEQUENCE):
+            self._out.resurrected.append(f"the reader is at {found}, and has acknowledged up to {asked}")
 
     def _look_at(self, life: Life) -> None:
         message = life.message

@@ -53,7 +53,7 @@ WORK_TIMEOUT_S = 60
 MOMENT_S = 10.0
 SHORTAGES_OF_A_LONG_RUN = 1_000
 """Cases from which a run is long enough for every shortage; a full disk takes half a minute."""
-SHORTAGES_OF_A_SHORT_RUN = 1
+SHORTAGES_OF_A_SHORT_RUN = 3
 FAILURES = {
     Kind.WRITE: [(errno.EIO, Manner.BEFORE), (errno.ENOSPC, Manner.BEFORE), (0, Manner.SHORT)],
     Kind.SYNC: [(errno.EIO, Manner.AFTER), (errno.ENOSPC, Manner.BEFORE)],
@@ -141,7 +141,7 @@ def run(budget: Budget) -> Result:
 
 
 def _play_shortages(budget: Budget, result: Result, deadline: float) -> None:
-    """All of them in a long run, the first one in a shorter one, and as many cases of what is aimed at."""
+    """All of them in a long run, the first ones in a shorter one, and as many cases of what is aimed at."""
     played = []
     aimed = [shortage for shortage in SHORTAGES if re.search(budget.aim, f"{shortage[0]}, {shortage[1]}")]
     for name, provider, play in (

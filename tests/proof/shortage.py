@@ -8,23 +8,26 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
 
 import vibemq
 from tests.crash.ledger import BrokerProcess
-from tests.integration.conditions import creates, write_until_full
+from tests.integration.conditions import creates, take, write_until_full
 from tests.proof.account import Account, Contents, judge
 from tests.proof.contents import drained, open_store
-from tests.proof.forked import in_fork
+from tests.proof.drained_stores import IN_PART, MEBIBYTES, WHOLLY, Drain, fill_and_drain
+from tests.proof.forked import ChildDied, in_fork
 from tests.proof.load import ONE_CONNECTION, Load, Plan
 from tests.unit.storage.full_store import FullStore
-from vibemq.errors import StorageFull, VibeMQError
+from vibemq.errors import ErrorCode, StorageFull, VibeMQError
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated
 from vibemq.model.rows import Rows, pack_row
@@ -39,8 +42,17 @@ BALLAST_BYTES = 1 << 20
 ROOM_WITHOUT_BALLAST = 15 << 17
 """Free bytes, too few for the ballast, which is made where there is room for it twice, and enough for messages."""
 SMALL_SEGMENTS = {"lmdb": {"segment_bytes": 1 << 16}, "sqlite": {"wal_bytes": 1 << 16}}
-FILLED_BYTES = 256 << 10
-"""A round of publishes that takes less of the disk than that is the last."""
+NO_WATERMARKS = "[limits]\ndisk_reserve_bytes = 0\n"
+FILLED_MEBIBYTES = 32
+SMALL_BALLAST = {
+    provider: text.replace("ballast_bytes = 1048576", "ballast_bytes = 262144") for provider, text in SETTINGS.items()
+}
+"""So that messages alone come to the second watermark, 90 % of such a disk."""
+FILLING = {"is": "x" * 100_000}
+REFUSALS_IN_A_ROW = 20
+"""In more than two rounds of housekeeping, which finds out about watermarks."""
+ATTEMPTS = 100
+"""Ten seconds."""
 FILE_BYTES_MAX = 2 << 20
 DESCRIPTORS = 96
 REFUSALS_WANTED = 40
@@ -49,6 +61,7 @@ PATIENCE_S = 60.0
 
 @dataclass(slots=True)
 class Outcome:
+    issued: int = 0
     confirmed: int = 0
     lost: int = 0
     resurrected: int = 0
@@ -179,26 +192,51 @@ def messages_alone(work: Path, provider: str) -> Outcome:
 
 
 def drained_and_full_again(work: Path, provider: str) -> Outcome:
-    """A disk that messages have filled takes messages again once they are drained, without and with a restart."""
-    outcome = Outcome()
-    with _memory_disk(work / "small") as disk, _broker(work, disk / "data", provider) as broker:
+    """A disk that messages have filled takes some again once they are drained, in part or wholly, without and with a
+    restart: it is no longer full for the store, nor for the broker's watermarks."""
+    outcome, kept = Outcome(), set[str]()
+    with (
+        _memory_disk(work / "small", FILLED_MEBIBYTES) as disk,
+        _broker(work, disk / "data", provider, "", SMALL_BALLAST) as broker,
+    ):
         broker.start()
-        for number in range(3):
-            account = Account()
-            plan = Plan(10 + number, consume=False, publishers=2, sizes=(3000,))
-            anyio.run(_fill, broker, account, plan, disk, provider, outcome)
-            outcome.judge(account, anyio.run(drained, broker.url), f"drained for the {number + 1}. time")
-            if number == 1:
+        for part, when in ((0.4, "drained in part"), (1.0, "drained wholly")):
+            anyio.run(_fill, broker, kept, provider, outcome)
+            anyio.run(_take, broker, kept, int(part * len(kept)))
+            for restarted in ("", " and started again"):
+                anyio.run(_publish_soon, broker, kept, f"{when}{restarted}", outcome)
+                if outcome.complaints:
+                    return outcome
                 if (code := broker.stop()) != 0:
                     outcome.complaints.append(f"it ended with code {code}: {broker.log_text()}")
                 broker.start()
-            before = len(outcome.complaints)
-            anyio.run(_publish_again, broker, outcome)
-            if len(outcome.complaints) > before:
-                outcome.complaints[-1] = f"drained for the {number + 1}. time, it still refuses messages"
-                break
-            anyio.run(drained, broker.url)
-        broker.kill()
+        found = anyio.run(drained, broker.url).copies.keys()
+        outcome.lost, outcome.resurrected = len(kept - found), len(found - kept)
+        if outcome.lost or outcome.resurrected:
+            outcome.complaints.append(f"lost: {sorted(kept - found)[:9]}, back: {sorted(found - kept)[:9]}")
+    return outcome
+
+
+def drained_in_part(work: Path, provider: str) -> Outcome:
+    """The same of a store alone, where so much is left that the store keeps its size, with segments of any size."""
+    return _fill_and_drain(work, provider, IN_PART)
+
+
+def drained_wholly(work: Path, provider: str) -> Outcome:
+    """A store alone that may give the disk back what it does not use."""
+    return _fill_and_drain(work, provider, WHOLLY)
+
+
+def _fill_and_drain(work: Path, provider: str, drains: Sequence[Drain]) -> Outcome:
+    outcome = Outcome()
+    for drain in drains:
+        if drain.segment_bytes and provider == "sqlite":
+            continue
+        with _memory_disk(work / "small", MEBIBYTES) as disk:
+            try:
+                outcome.confirmed += in_fork(partial(fill_and_drain, disk / "data", provider, drain))
+            except (RuntimeError, ChildDied) as error:
+                outcome.complaints.append(f"{drain}: {error}")
     return outcome
 
 
@@ -239,8 +277,12 @@ def no_descriptors(work: Path, provider: str) -> Outcome:
 
 SHORTAGES: list[tuple[str, str, Callable[[Path, str], Outcome]]] = [
     ("a limit of file size", "sqlite", file_limit),
+    ("a store drained in part", "lmdb", drained_in_part),
+    ("a store drained in part", "sqlite", drained_in_part),
     ("drained and full again", "lmdb", drained_and_full_again),
     ("drained and full again", "sqlite", drained_and_full_again),
+    ("a store drained wholly", "lmdb", drained_wholly),
+    ("a store drained wholly", "sqlite", drained_wholly),
     ("no descriptors", "lmdb", no_descriptors),
     ("no descriptors", "sqlite", no_descriptors),
     ("no ballast", "lmdb", no_ballast),
@@ -254,25 +296,35 @@ SHORTAGES: list[tuple[str, str, Callable[[Path, str], Outcome]]] = [
 """(name, provider, how it is played). With lmdb a limit of file size shows at the first segment, not under load."""
 
 
+WITHOUT_A_DISK = ("a limit of file size", "no descriptors")
+
+
 def missing(name: str) -> str | None:
     """Why a shortage cannot be played on this machine."""
     if shutil.which("prlimit") is None:
         return "prlimit is not installed (Debian: apt-get install util-linux)"
-    if (
-        name in ("a full disk", "messages alone", "no ballast", "opened after a drain", "drained and full again")
-        and os.geteuid() != 0
-    ):
-        return "mounting a small disk needs root"
+    if name not in WITHOUT_A_DISK and not _can_mount():
+        return "mounting a small disk needs root, and the right to mount"
     return None
+
+
+@cache
+def _can_mount() -> bool:
+    with TemporaryDirectory() as folder:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder]
+        if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+            return False
+        subprocess.run(["umount", "--lazy", folder], check=True)
+        return True
 
 
 # -- parts ----------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _memory_disk(folder: Path) -> Iterator[Path]:
+def _memory_disk(folder: Path, mebibytes: int = DISK_MEBIBYTES) -> Iterator[Path]:
     folder.mkdir()
-    size = f"size={DISK_MEBIBYTES}m"
+    size = f"size={mebibytes}m"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)], check=True, capture_output=True)
     try:
         yield folder
@@ -282,10 +334,11 @@ def _memory_disk(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _broker(work: Path, data_dir: Path, provider: str, more: str = "") -> Iterator[BrokerProcess]:
+def _broker(
+    work: Path, data_dir: Path, provider: str, limits: str = NO_WATERMARKS, settings: dict[str, str] = SETTINGS
+) -> Iterator[BrokerProcess]:
     config = work / "shortage.toml"
-    limits = more or "[limits]\ndisk_reserve_bytes = 0\n"
-    config.write_text(f"{limits}[storage.settings]\n{SETTINGS[provider]}")
+    config.write_text(f"{limits}[storage.settings]\n{settings[provider]}")
     broker = BrokerProcess(data_dir, provider=provider, arguments=("--config", str(config)), log=work / "shortage.log")
     try:
         yield broker
@@ -307,18 +360,49 @@ async def _publish_until_refused(broker: BrokerProcess, account: Account, plan: 
     return set(load.refusals)
 
 
-async def _fill(
-    broker: BrokerProcess, account: Account, plan: Plan, disk: Path, provider: str, outcome: Outcome
-) -> None:
-    """With a checkpoint behind each refusal, until that gives no room for more messages."""
-    free = DISK_MEBIBYTES << 20
-    while (before := free) > 0:
-        await _publish_until_refused(broker, account, plan)
-        if provider == "lmdb":
-            await _checkpoint(broker, outcome)
-        free = shutil.disk_usage(disk).free
-        if free > before - FILLED_BYTES:
-            return
+async def _fill(broker: BrokerProcess, kept: set[str], provider: str, outcome: Outcome) -> None:
+    """One message after another, until none is taken although everything before it is in the store."""
+    refused = 0
+    said = set[str]()
+    async with vibemq.connect(broker.url, reconnect=ONE_CONNECTION) as mq:
+        while refused < REFUSALS_IN_A_ROW:
+            try:
+                await _publish_one(mq, kept, outcome)
+                refused = 0
+            except VibeMQError as error:
+                refused += 1
+                said.add(error.code)
+                await _checkpoint(broker, outcome, provider)
+                await anyio.sleep(0.1)
+    if ErrorCode.BLOCKED not in said:
+        outcome.complaints.append(f"no watermark was reached, only {said}")
+
+
+async def _publish_one(mq: vibemq.Client, kept: set[str], outcome: Outcome) -> None:
+    outcome.issued += 1
+    message_id = f"m{outcome.issued}"
+    await mq.publish("strong", FILLING, id=message_id)
+    kept.add(message_id)
+    outcome.confirmed += 1
+
+
+async def _publish_soon(broker: BrokerProcess, kept: set[str], when: str, outcome: Outcome) -> None:
+    async with vibemq.connect(broker.url, reconnect=ONE_CONNECTION) as mq:
+        for _ in range(ATTEMPTS):
+            try:
+                await _publish_one(mq, kept, outcome)
+                return
+            except VibeMQError:
+                await anyio.sleep(0.1)
+    outcome.complaints.append(f"{when}, it still refuses messages")
+
+
+async def _take(broker: BrokerProcess, kept: set[str], count: int) -> None:
+    async with vibemq.connect(broker.url, reconnect=ONE_CONNECTION) as mq:
+        for message in await take(mq, "strong", count):
+            message.ack()
+            kept.remove(message.id)
+        await mq.ping()
 
 
 async def _publish_again(broker: BrokerProcess, outcome: Outcome) -> None:
@@ -344,8 +428,10 @@ async def _write_what_is_owed(broker: BrokerProcess, outcome: Outcome) -> None:
     outcome.complaints.append("drained on a full disk, it takes nothing that settles or creates")
 
 
-async def _checkpoint(broker: BrokerProcess, outcome: Outcome) -> None:
-    """Wait until the store has everything that the journal has."""
+async def _checkpoint(broker: BrokerProcess, outcome: Outcome, provider: str = "lmdb") -> None:
+    """Wait until the store has everything that the journal has. SQLite has no journal."""
+    if provider != "lmdb":
+        return
     async with vibemq.connect(broker.url, reconnect=ONE_CONNECTION) as mq:
         storage: dict[str, Any] = {}
         with anyio.move_on_after(PATIENCE_S):

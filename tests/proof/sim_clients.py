@@ -153,6 +153,8 @@ class Clients:
         self._jobs.step(random.Random(f"{self._seed}/{number}/jobs"))
         self._publish_large(random.Random(f"{self._seed}/{number}/large"))
         self._stages.step(random.Random(f"{self._seed}/{number}/stages"))
+        if self._world.aside:
+            self._promise(random.Random(f"{self._seed}/{number}/promises"))
         actions = [self._publish] * 10 + [self._subscribe] * 3 + [self._settle] * 7 + [self._wait] * 4
         actions += [self._read_on] * 3
         actions += [self._resend, self._close, self._maintain, self._maintain, self._flood, self._beside_a_flush]
@@ -161,6 +163,17 @@ class Clients:
             actions += [self._drop_group, self._compact, self._kill_checkpointer, self._kill_checkpointer]
         rng.choice(actions)()
         self._world.pass_time(rng.choice((0, 0, 1, 3, 10, 60)))
+
+    def _promise(self, rng: random.Random) -> None:
+        """Where appends take time, more of what is answered behind them and says that something is done."""
+        strong = [name for name in self._names() if name.startswith("strong")]
+        if not strong:
+            self._world.ask(CreateQueue(OPERATOR, self._token(), "strong.1", options_of(rng, "strong")))
+        elif rng.random() < 0.3:
+            rows = Rows.of([self._row(20) for _ in range(3)])
+            self._world.ask(Publish(PUBLISHERS[0], self._token(), rng.choice(strong), rows))
+        else:
+            self._readers.step(rng, self._token())
 
     def _token(self) -> str:
         return f"t{next(self._world.tokens)}"

@@ -1,6 +1,6 @@
 """The crash explorer: the real broker over a simulated disk, power cut before every operation, every image judged.
 
-    python -m tests.proof.sim_disk SEED [--lives N --steps N --images N --ending E]     repeats one run and shrinks it
+    python -m tests.proof.sim_disk SEED [--lives N --steps N --images N --ending E --aside]   repeats one and shrinks it
 
 What is simulated: `sim_files.seams`. What an image must hold: `sim_judge`. What the broker's clients do: `sim_clients`.
 """
@@ -13,7 +13,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 
 from tests.proof.contract import Budget, Finding, Method, Result, Size
@@ -26,6 +26,12 @@ from tests.short_steps import steps_of
 PROCESSES = int(os.environ.get("PROOF_PROCESSES", "1"))
 FIRST = "PROOF_FIRST"
 """Set in the environment: stop at the first finding and do not shrink it."""
+ASIDE = "aside"
+"""As an aim: every seed appends beside the loop."""
+ASIDE_EVERY = 4
+"""Seeds; otherwise one of so many does."""
+ASIDE_IMAGES = 4
+"""What they are there for shows in what is told."""
 STEP_UNITS = 2
 """In one step of the engine, so that what is purged, settled or expires here takes several."""
 FINDINGS_MAX = 1 if FIRST in os.environ else 3
@@ -56,6 +62,7 @@ def explore(plan: Plan, machine: Machine, shrink_s: float, ends_at: float = math
     except Failure as failure:
         smallest = shrink(failure, machine, shrink_s) if shrink_s else failure
         ending = f" --ending {plan.ending}" if plan.ending else ""
+        ending += " --aside" if plan.aside else ""
         repeat = f"python -m tests.proof.sim_disk {plan.seed}{ending}; shrunk to {smallest.plan}"
         finding = Finding(str(smallest), repeat)
         tally.findings.append((finding, told_apart(failure.error)))
@@ -76,6 +83,7 @@ def explore(plan: Plan, machine: Machine, shrink_s: float, ends_at: float = math
         reused=counts.reused_told,
         account_changes=counts.account_changes,
         moved=counts.moved,
+        positions=counts.positions,
         cpu_ms=int((time.process_time() - begun) * 1000),
     )
     tally.worst_weak_ms = run.worst_weak_s * 1000
@@ -93,7 +101,7 @@ def _one(task: tuple[Plan, float, float]) -> Tally:
 def _tallies(budget: Budget, ends_at: float) -> Iterator[Tally]:
     shrink_s = min(SHRINK_S, budget.seconds / 4)
     ending = budget.aim if budget.aim in ENDINGS else ""
-    tasks = ((Plan(budget.seed * 1_000_000 + number, ending=ending), shrink_s, ends_at) for number in count())
+    tasks = ((_plan(budget, number, ending), shrink_s, ends_at) for number in count())
     if PROCESSES == 1:
         yield from map(_one, tasks)
         return
@@ -101,6 +109,13 @@ def _tallies(budget: Budget, ends_at: float) -> Iterator[Tally]:
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         while True:
             yield from pool.imap_unordered(_one, islice(tasks, 4 * PROCESSES))
+
+
+def _plan(budget: Budget, number: int, ending: str) -> Plan:
+    plan = Plan(budget.seed * 1_000_000 + number, ending=ending)
+    if budget.aim == ASIDE or number % ASIDE_EVERY == ASIDE_EVERY - 1:
+        return replace(plan, aside=True, images=ASIDE_IMAGES)
+    return plan
 
 
 def run(budget: Budget) -> Result:
@@ -145,6 +160,7 @@ def _result(total: Tally, seeds: int, budget: Budget) -> Result:
             "confirmed weak": counts["weak"],
             "confirmed async": counts["asynchronous"],
             "changes of users and tokens answered": counts["account_changes"],
+            "positions of cursors confirmed": counts["positions"],
             "stages moved whole": counts["moved"],
             "sequences of lost weak or async messages given again": counts["reused"],
         },
@@ -170,8 +186,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=Plan(0).steps)
     parser.add_argument("--images", type=int, default=Plan(0).images)
     parser.add_argument("--ending", choices=ENDINGS, default="")
+    parser.add_argument("--aside", action="store_true")
     given = parser.parse_args()
-    tally = _one((Plan(given.seed, given.lives, given.steps, given.images, given.ending), SHRINK_S, math.inf))
+    plan = Plan(given.seed, given.lives, given.steps, given.images, given.ending, given.aside)
+    tally = _one((plan, SHRINK_S, math.inf))
     for finding, _ in tally.findings:
         print(f"{finding.what}\n{finding.repeat}")
     print(dict(tally.counts), f"worst weak window {tally.worst_weak_ms:.0f} ms")

@@ -46,6 +46,8 @@ class Plan:
     """At every operation."""
     ending: str = ""
     """How every life ends, one of ENDINGS; "" = at random."""
+    aside: bool = False
+    """Appends are made beside the loop."""
     left_out: frozenset[tuple[int, int]] = frozenset()
     """(life, step) that are skipped: what shrinking found to be of no matter."""
     sizes: Sizes = field(default_factory=Sizes)
@@ -53,6 +55,7 @@ class Plan:
     def __str__(self) -> str:
         left_out = f", left_out=frozenset({sorted(self.left_out)})" if self.left_out else ""
         ending = f", ending={self.ending!r}" if self.ending else ""
+        ending += ", aside=True" if self.aside else ""
         return f"Plan(seed={self.seed}, lives={self.lives}, steps={self.steps}, images={self.images}{ending}{left_out})"
 
 
@@ -119,6 +122,7 @@ class Run:
             seed=seed,
             now_s=self._now_s,
             sizes=self.plan.sizes,
+            aside=self.plan.aside,
         )
         ending = rng.choices(ENDINGS, (6, 3, 2))[0]
         ending = self.plan.ending or ending

@@ -175,6 +175,8 @@ class Judge:
             raise Lost(f"record {ledger.floor} was confirmed, the last one is {last_lsn}")
         if killed and last_lsn < ledger.written_lsn:
             raise Lost(f"record {ledger.written_lsn} was written before a kill, the last one is {last_lsn}")
+        if killed and (lost := ledger.position_lost(last_lsn)):
+            raise Lost(lost)
         return Verdict(last_lsn, ledger.oldest_weak_lost(last_lsn))
 
     # -- the whole store ------------------------------------------------------------------------------------------
@@ -280,7 +282,11 @@ class Judge:
             if restored.next_sequence < queue.next_sequence:
                 raise Broken(f"sequence {restored.next_sequence} of {queue.name} would be given again")
             for group_id, group in queue.groups.items():
-                found = {s for g in restored.groups.values() if g.group_id == group_id for s in g.unsettled_set()}
+                same = [g for g in restored.groups.values() if g.group_id == group_id]
+                cursors = [g.cursor.committed for g in same if g.cursor is not None]
+                if cursors not in ([], [group.committed]):
+                    raise Lost(f"cursor {queue.name}/{group.name} is at {cursors}, and was at {group.committed}")
+                found = {s for g in same for s in g.unsettled_set()}
                 if found != group.unsettled:
                     what = f"{queue.name}/{group.name}: {sorted(group.unsettled - found)} missing"
                     raise Lost(f"{what}, {sorted(found - group.unsettled)} too many")

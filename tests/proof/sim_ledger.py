@@ -6,18 +6,32 @@ from typing import Any
 
 from tests.proof.copied_state import copy_state
 from tests.proof.sim_naive import Broken, Message, Naive, NaiveQueue, each
-from vibemq.model.effects import Deliver, Effect, Outcome, Published, Reply
+from vibemq.model.commands import CommitCursor
+from vibemq.model.effects import CursorInfo, Deliver, Effect, Outcome, Published, Reply
+from vibemq.model.jobs.job_records import JobAdvanced, JobChanged, JobStarted
 from vibemq.model.options import Durability, Overflow, Retention
 from vibemq.model.records import (
+    CursorChanged,
+    DeadLettered,
+    DeadRemoved,
     Dropped,
     GroupCreated,
+    GroupDeleted,
     GroupMoved,
     HandedOut,
     MessagesAdded,
+    QueueCreated,
+    QueueDeleted,
     Reason,
     Record,
+    Returned,
     Settled,
     StageMoved,
+    TokenRemoved,
+    TokenStored,
+    TransactionDecided,
+    UserRemoved,
+    UserStored,
 )
 from vibemq.model.stored import StoredState
 from vibemq.storage.kvstore.encoding import decode_batch
@@ -43,6 +57,31 @@ STRUCTURAL = (
     "DropStages",
 )
 """Commands whose plain answer states a fact that a power cut must not take back."""
+
+STATED: dict[str, tuple[type, ...]] = {
+    "Publish": (QueueCreated, MessagesAdded),
+    "Settle": (Settled, Returned),
+    "CommitCursor": (CursorChanged,),
+    "JoinCursor": (GroupCreated, GroupMoved, CursorChanged),
+    "RejectAt": (DeadLettered,),
+    "Quarantine": (DeadLettered, CursorChanged),
+    "Subscribe": (GroupCreated,),
+    "CreateQueue": (QueueCreated, GroupCreated),
+    "DeleteQueue": (QueueDeleted,),
+    "DeleteGroup": (GroupDeleted,),
+    "PurgeQueue": (Dropped,),
+    "PurgeDead": (DeadRemoved, JobAdvanced),
+    "ReplayDead": (DeadRemoved, MessagesAdded, JobAdvanced),
+    "ChangeAccounts": (UserStored, UserRemoved, TokenStored, TokenRemoved),
+    "StartJob": (JobStarted,),
+    "ChangeJob": (JobChanged,),
+    "Stage": (QueueCreated, MessagesAdded),
+    "DecideTransaction": (TransactionDecided,),
+    "MoveStage": (StageMoved,),
+    "MoveStaged": (MessagesAdded, Dropped),
+    "DropStages": (QueueDeleted,),
+}
+"""Command -> the records that its answer tells of: what a step does besides, nobody was told."""
 
 
 def _is_stated(record: Record) -> bool:
@@ -81,6 +120,8 @@ class Counts:
         """Stages that entered their queue whole."""
         self.account_changes = 0
         """Answered changes of users and tokens."""
+        self.positions = 0
+        """Confirmed positions of cursors."""
         self.reused_told = 0
         """Sequences of weak or async messages that were told, lost with the tail, and given to other messages."""
 
@@ -105,6 +146,8 @@ class Ledger:
         """Everything up to here was promised to survive a power cut."""
         self.weak_told: list[tuple[int, float]] = []
         """(lsn, second) of confirmed weak messages, in the order of their lsn."""
+        self.positions: dict[tuple[int, str], int] = {}
+        """(queue_id, group) of cursors -> up to where an acknowledgement was confirmed."""
         self.rows: dict[Message, tuple[bytes, int]] = {}
         self.lsn_of: dict[Message, int] = {}
         self.created: dict[str, int] = {}
@@ -133,6 +176,11 @@ class Ledger:
                 self._note_rows(naive, record, lsn)
             elif isinstance(record, StageMoved):
                 self._rename_rows(naive, record, lsn)
+            elif isinstance(record, QueueCreated):
+                # It may go again in the same batch.
+                self.created.setdefault(record.name, lsn)
+            elif isinstance(record, GroupMoved | GroupDeleted | QueueDeleted):
+                self._forget_positions(naive, record)
             apply(self._reduced, record, self._dead)
         naive.apply(batch)
         naive.check_law()
@@ -242,6 +290,9 @@ class Ledger:
         records = self._records.pop(reply.token)
         if isinstance(reply.result, Exception):
             return
+        self._check_written(command, records)
+        if isinstance(command, CommitCursor):
+            self._heard_position(reply.result)
         if isinstance(reply.result, Published) and type(command).__name__ != "Stage":
             self._heard_published(queue_id, reply.result, now_s)
         elif type(command).__name__ in STRUCTURAL and not self._is_volatile(command, queue_id):
@@ -292,7 +343,50 @@ class Ledger:
         elif confirmed_at is not None:
             self.counts.confirmed_async += len(sequences)
 
+    def _check_written(self, command: Any, records: list[Record]) -> None:
+        """Whoever is answered may rely on it: a kill in this moment must not undo it."""
+        name = type(command).__name__
+        for record in records:
+            told = isinstance(record, STATED.get(name, ())) and not self._is_of_memory(record)
+            if told and id(record) not in self._lsn_of_record:
+                raise Broken(f"{name} was answered, and its {type(record).__name__} is not written")
+
+    def _is_of_memory(self, record: Record) -> bool:
+        """Of a transient queue, of which only the definition is kept; or of one that is gone."""
+        if isinstance(record, QueueCreated | GroupCreated) or not hasattr(record, "queue_id"):
+            return False
+        queue = self.naive[self.last_lsn].queues.get(record.queue_id)
+        return queue is None or queue.options.durability is Durability.TRANSIENT
+
+    def _heard_position(self, told: CursorInfo) -> None:
+        self.counts.positions += 1
+        queue = self.naive[self.last_lsn].queues.get(told.queue_id)
+        groups = () if queue is None else queue.groups.values()
+        # What was answered behind its flush may have been sought elsewhere, or be gone, before it is heard.
+        if any(group.name == told.group and group.committed >= told.committed for group in groups):
+            self.positions[told.queue_id, told.group] = told.committed
+
+    def _forget_positions(self, naive: Naive, record: GroupMoved | GroupDeleted | QueueDeleted) -> None:
+        """A cursor is sought elsewhere, or gone."""
+        queue = naive.queues.get(record.queue_id)
+        named = () if queue is None or isinstance(record, QueueDeleted) else (queue.groups.get(record.group_id),)
+        groups = {group.name for group in named if group is not None}
+        for queue_id, name in list(self.positions):
+            if queue_id == record.queue_id and (isinstance(record, QueueDeleted) or name in groups):
+                del self.positions[queue_id, name]
+
     # -- after a crash --------------------------------------------------------------------------------------------
+
+    def position_lost(self, last_lsn: int) -> str:
+        """Of a cursor whose confirmed position a kill has undone; empty when there is none."""
+        queues = self.naive[last_lsn].queues
+        for (queue_id, name), told in self.positions.items():
+            queue = queues.get(queue_id)
+            groups = () if queue is None else queue.groups.values()
+            found = max((group.committed for group in groups if group.name == name), default=0)
+            if found < told:
+                return f"cursor {name} of queue {queue_id} was confirmed at {told}, and is at {found}"
+        return ""
 
     def oldest_weak_lost(self, last_lsn: int) -> float | None:
         """When the oldest weak message above `last_lsn` was confirmed."""
@@ -303,6 +397,7 @@ class Ledger:
         """From now on only what was promised to survive must be there."""
         self.written_lsn = self.floor
         self.weak_told.clear()
+        self.positions.clear()
 
     def forget_newer(self) -> None:
         """The store has been turned into one of a version that had no users, tokens, jobs or transactions."""
@@ -327,6 +422,7 @@ class Ledger:
         for entry in self.dead[last_lsn].values():
             self._dead.add(entry)
         self.weak_told.clear()
+        self.positions.clear()
         self.may_settle.clear()
         self._commands.clear()
         self._records.clear()

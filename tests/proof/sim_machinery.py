@@ -1,5 +1,6 @@
 """What a simulated broker has in place of threads and child processes: its clock, its flushes, its checkpointer."""
 
+import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 from tests.proof.sim_files import Machine, SimPath
 from tests.proof.sim_lmdb import SimEnv
 from tests.proof.sim_loop import Crew, VirtualLoop, Worker
-from vibemq.errors import StorageError
+from vibemq.errors import StorageError, VibeMQError
 from vibemq.server.commit.unwritten import Unwritten
 from vibemq.storage.lmdb.checkpoint.checkpointer import Checkpointer
 from vibemq.storage.lmdb.layout import Layout
@@ -45,14 +46,30 @@ class Machinery:
 
 
 class Seat:
-    """The face of `vibemq.server.commit.storage_threads.Store` that the committer uses; flushes run in a worker."""
+    """The face of `vibemq.server.commit.storage_threads.Store` that the committer uses; flushes run in a worker.
 
-    blocking = False
+    Args:
+        aside: appends come a moment after they were begun, and their end is heard of in a turn of its own, as with a
+            provider whose appends block. So there is an instant at which something is decided and not written.
+    """
 
-    def __init__(self, provider: LmdbProvider, machinery: Machinery) -> None:
+    def __init__(self, provider: LmdbProvider, machinery: Machinery, *, aside: bool) -> None:
         self.provider = provider
+        self.blocking = aside
         self.unwritten = Unwritten()
         self._machinery = machinery
+
+    def begin_append(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
+        ended = self._machinery.loop.create_future()
+
+        def append() -> None:
+            try:
+                ended.set_result(work())
+            except VibeMQError as error:
+                ended.set_exception(error)
+
+        self._machinery.loop.call_later(self._machinery.pause_s(), append)
+        return ended
 
     def begin_sync(self, told: Callable[[BaseException | None, float], None]) -> None:
         worker = self._machinery.crew.start(self.provider.sync)

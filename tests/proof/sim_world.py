@@ -73,12 +73,23 @@ class World:
     """One life of a broker, from its start to a power cut."""
 
     def __init__(
-        self, disk: SimDisk, book: Book, ledger: Ledger, machine: Machine, *, seed: str, now_s: float, sizes: Sizes
+        self,
+        disk: SimDisk,
+        book: Book,
+        ledger: Ledger,
+        machine: Machine,
+        *,
+        seed: str,
+        now_s: float,
+        sizes: Sizes,
+        aside: bool = False,
     ) -> None:
+        """`aside`: appends are made beside the loop (`Seat`)."""
         self.disk = disk
         self.book = book
         self.ledger = ledger
         self.sizes = sizes
+        self.aside = aside
         self.machinery = Machinery(machine, seed)
         self.loop = self.machinery.loop
         self.loop.now = now_s
@@ -137,7 +148,7 @@ class World:
             loop_cycle.behind(self._timers.look_at_engine)
 
         self.committer = Committer(
-            store=Seat(self.provider, self.machinery),  # type: ignore[arg-type]
+            store=Seat(self.provider, self.machinery, aside=self.aside),  # type: ignore[arg-type]
             engine=self.engine,
             effect_router=self.effect_router,
             clock=clock,

@@ -4,6 +4,7 @@ A mutant is one replacement of text, or several; each text must stand in its fil
 longer fits the source fails loudly instead of proving nothing.
 """
 
+from tests.proof.mutant_list.answers import BEFORE_APPENDS, BEFORE_FLUSHES
 from tests.proof.mutant_list.connections import CONNECTIONS, RANGES
 from tests.proof.mutant_list.engine import ENGINE, LIFETIMES, REQUESTS, SELECTORS, SHARED_CAPACITY
 from tests.proof.mutant_list.facts import FACTS, JOBS, USER_CHANGES
@@ -27,4 +28,6 @@ MUTANTS = (
     + CONNECTIONS
     + RANGES
     + DISKS
+    + BEFORE_APPENDS
+    + BEFORE_FLUSHES
 )

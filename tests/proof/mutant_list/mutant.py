@@ -20,6 +20,8 @@ SIM = Catcher("sim-disk")
 SIM_WEAK = Catcher("sim-disk", seed=6)
 SIM_KILLS = Catcher("sim-disk", aim="kill", seed=7)
 """Brokers that are killed and leave something in the page cache for the next start to believe, until the power goes."""
+SIM_ASIDE = Catcher("sim-disk", aim="aside")
+"""Brokers that append beside the loop: there is an instant at which something is decided and not written."""
 ENGINE_SIM = Catcher("engine-sim", seconds=30.0)
 CHAOS_SIM = Catcher("engine-sim", aim="chaos", seconds=30.0)
 SELECTOR_SIM = Catcher("engine-sim", aim="selectors", seconds=90.0)
@@ -32,6 +34,10 @@ USERS = Catcher("users", seconds=240.0)
 NO_BALLAST = Catcher("inject", aim="no ballast, lmdb", seconds=60.0)
 MESSAGES_ALONE = Catcher("inject", aim="messages alone, lmdb", seconds=120.0)
 OPENED_AFTER_A_DRAIN = Catcher("inject", aim="opened after a drain, sqlite", seconds=120.0)
+DRAINED_IN_PART = Catcher("inject", aim="a store drained in part, lmdb", seconds=120.0)
+DRAINED = Catcher("inject", aim="a store drained wholly, lmdb", seconds=120.0)
+FAILED_WRITE = Catcher("inject", aim=r"sqlite from nothing: EIO BEFORE WRITE \d+ of the BROKER", seconds=400.0)
+FULL_AGAIN = Catcher("inject", aim="drained and full again, lmdb", seconds=120.0)
 FAILED_FLUSH = Catcher("inject", aim=r"lmdb from nothing: EIO AFTER SYNC \d+ of the BROKER", seconds=120.0)
 
 

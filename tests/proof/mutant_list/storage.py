@@ -1,7 +1,10 @@
 """Flushes left out, damage that is believed, checkpoints that forget, and disks that are full or fail."""
 
 from tests.proof.mutant_list.mutant import (
+    DRAINED,
+    DRAINED_IN_PART,
     FAILED_FLUSH,
+    FULL_AGAIN,
     LOST,
     LOST_OR_BROKEN,
     MESSAGES_ALONE,
@@ -267,7 +270,61 @@ CHECKPOINTS = (
     ),
 )
 
+STORE_ROOM = "storage/lmdb/store_room.py"
+SQLITE = "storage/sqlite/provider.py"
+NO_COMPACTION = ("storage/lmdb/upkeep.py", "        self._driver.compaction_wanted = wanted\n", "")
+"""A store that is drained wholly has its disk back through that as well."""
+NO_SHRINKING = (SQLITE, "                self._shrink(connection)\n", "")
+STILL_FULL = r"drained.*refused after \d+ rounds of housekeeping"
+
 DISKS = (
+    Mutant(
+        "pages that nothing uses are no room",
+        STORE_ROOM,
+        "        return 0 if pages is None else pages.for_values(value_bytes)\n",
+        "        return 0\n",
+        sign=STILL_FULL,
+        by=(DRAINED_IN_PART,),
+        quick=False,
+    ),
+    Mutant(
+        "a store that was drained keeps the disk to itself, and its pages are no room",
+        STORE_ROOM,
+        "        return 0 if pages is None else pages.for_values(value_bytes)\n",
+        "        return 0\n",
+        sign=STILL_FULL,
+        by=(DRAINED,),
+        quick=False,
+        also=(NO_COMPACTION,),
+    ),
+    Mutant(
+        "pages that nothing uses in sqlite's file are no room",
+        SQLITE,
+        "        return page_bytes(self._open_connection())[1]\n",
+        "        return 0\n",
+        sign=STILL_FULL,
+        by=(DRAINED_IN_PART._replace(aim="a store drained in part, sqlite"),),
+        quick=False,
+    ),
+    Mutant(
+        "a sqlite store that was drained keeps the disk to itself, and its pages are no room",
+        SQLITE,
+        "        return page_bytes(self._open_connection())[1]\n",
+        "        return 0\n",
+        sign=STILL_FULL,
+        by=(DRAINED._replace(aim="a store drained wholly, sqlite"),),
+        quick=False,
+        also=(NO_SHRINKING,),
+    ),
+    Mutant(
+        "the watermarks count what the file system has free, and nothing else",
+        "storage/interface.py",
+        "        return self.disk_free_bytes + self.reusable_bytes\n",
+        "        return self.disk_free_bytes\n",
+        sign=r"drained in part, it still refuses messages",
+        by=(FULL_AGAIN,),
+        quick=False,
+    ),
     Mutant(
         "a full disk takes messages",
         "storage/local/ballast.py",

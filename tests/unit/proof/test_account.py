@@ -156,3 +156,16 @@ def test_a_queue_that_a_crash_kept_from_being_made_is_made_again() -> None:
     account.creating("undone", 3)
     account.rebase(Contents({"kept"}), 10)
     assert list(account.queues) == ["kept"]
+
+
+@pytest.mark.parametrize(
+    ("found", "power_cut", "lost", "resurrected"),
+    [(4, False, 1, 0), (5, False, 0, 0), (6, False, 0, 0), (7, False, 0, 1), (4, True, 0, 0), (None, False, 0, 0)],
+)
+def test_a_reader_is_between_what_it_was_told_and_what_it_has_asked(
+    found: int | None, power_cut: bool, lost: int, resurrected: int
+) -> None:
+    account = Account()
+    account.acknowledged, account.acknowledging = 5, 6
+    verdict = judge(account, Contents(committed=found), power_cut=power_cut)
+    assert (len(verdict.lost), len(verdict.resurrected)) == (lost, resurrected)

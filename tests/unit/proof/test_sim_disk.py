@@ -9,23 +9,30 @@ import pytest
 
 from tests.proof.sim_explore import Failure, Plan, Run
 from tests.proof.sim_files import Machine, seams
+from tests.proof.sim_ledger import Ledger
 from tests.proof.sim_lmdb import Book, SimEnv, snapshot_number
 from tests.proof.sim_loop import Crew, CrewLock, VirtualLoop
 from tests.proof.sim_naive import Broken, Naive
 from tests.proof.sim_shrink import fails, shrink
+from vibemq.engine.step import Asked, Step
 from vibemq.errors import StorageDamaged
-from vibemq.model.options import QueueOptions
+from vibemq.model.effects import CursorInfo
+from vibemq.model.options import Durability, QueueOptions
 from vibemq.model.records import (
+    CursorChanged,
+    CursorFacts,
     DeadFacts,
     DeadLettered,
     DeadRemoved,
     GroupCreated,
+    GroupMoved,
     MessagesAdded,
     QueueCreated,
     Reason,
     Record,
     Settled,
 )
+from vibemq.storage.kvstore.encoding import encode_batch
 from vibemq.storage.lmdb.environment.tables import LmdbKV
 from vibemq.storage.lmdb.journal import recovery
 from vibemq.storage.lmdb.journal.journal import Journal
@@ -248,6 +255,44 @@ def test_a_life_ends_as_it_is_told_to(machine: Machine) -> None:
     cut.go()
     assert "ending='kill'" in str(killed.plan)
     assert killed.ledger.bodies != cut.ledger.bodies
+
+
+ASIDE = Plan(seed=1_000_000, lives=2, steps=25, images=1, aside=True)
+
+
+def test_a_broker_that_appends_beside_the_loop_answers_behind_its_appends(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(ASIDE, machine)
+    run.go()
+    assert run.ledger.counts.positions
+    answer = Step.answer_standing
+
+    def at_once(step: Step, command: Asked, result: object, need: Durability, *, unchanged: bool = False) -> None:
+        answer(step, command, result, Durability.TRANSIENT, unchanged=unchanged)
+
+    monkeypatch.setattr(Step, "answer_standing", at_once)
+    monkeypatch.setattr(Step, "confirm_after_append", lambda step, told: None)
+    failure = fails(ASIDE, machine)
+    assert failure is not None
+    assert "was answered, and its" in str(failure)
+
+
+def test_a_kill_undoes_no_position_that_was_confirmed() -> None:
+    ledger = Ledger()
+    group, facts = GroupCreated(1, 7, "g", True, 1), CursorFacts(1, 5, 0, 0, 0, False, 0, "")
+    batches: list[list[Record]] = [
+        [QueueCreated(1, "q", QueueOptions(), 1, "a" * 32), group],
+        [CursorChanged(1, 7, facts)],
+        [GroupMoved(1, 7, 2, 2)],
+    ]
+    for lsn, batch in enumerate(batches[:2], 1):
+        ledger.writing(b"".join(encode_batch(batch)), lsn)
+    ledger._heard_position(CursorInfo("g", 1, "a" * 32, committed=5))
+    assert ledger.position_lost(2) == ""
+    assert "was confirmed at 5, and is at 0" in ledger.position_lost(1)
+    ledger.writing(b"".join(encode_batch(batches[2])), 3)
+    assert ledger.position_lost(1) == ""
 
 
 def test_what_is_remembered_of_a_segment_is_what_stands_in_it(machine: Machine) -> None:
