@@ -239,7 +239,7 @@ OPERATIONS: list[Operation[Any]] = [
         scans=True,
         logged=True,
         audited=True,
-        nothing_done="repeated",
+        nothing_done=("repeated", True),
     ),
     Operation(
         "job.list",
