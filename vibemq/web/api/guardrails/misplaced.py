@@ -3,20 +3,40 @@
 It was meant to do something: only where it belongs nowhere, and its loss does no harm, it is to be left out.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
 from vibemq.errors import InvalidPayload
 from vibemq.model.options import QueueOptions
 from vibemq.operations.arguments import unguarded
-from vibemq.web.api.contract import Endpoint
 
 _OPTIONS = frozenset(field.name for field in fields(QueueOptions))
 
 
-def body_fields(endpoint: Endpoint, arguments: Collection[str]) -> Collection[str]:
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class AskedEndpoint(Protocol):
+    """What a row of the contract says of a request."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def raw(self) -> bool: ...
+    @property
+    def body(self) -> type[BaseModel] | Mapping[str, Any] | None: ...
+    @property
+    def from_headers(self) -> Mapping[str, str]: ...
+    @property
+    def headers(self) -> Sequence[_Named]: ...
+
+
+def body_fields(endpoint: AskedEndpoint, arguments: Collection[str]) -> Collection[str]:
     """Names of the fields of the body.
 
     Args:
@@ -32,14 +52,16 @@ def body_fields(endpoint: Endpoint, arguments: Collection[str]) -> Collection[st
     return named
 
 
-def unknown_parameter(endpoint: Endpoint, name: str, known: Collection[str], body: Collection[str]) -> InvalidPayload:
+def unknown_parameter(
+    endpoint: AskedEndpoint, name: str, known: Collection[str], body: Collection[str]
+) -> InvalidPayload:
     """Of the query."""
     if name in body:
         return _refusal("query parameter", name, known, "it is a field of the body: give it there, as JSON")
     return _refusal("query parameter", name, known, _remedy(endpoint, name))
 
 
-def unknown_field(endpoint: Endpoint, name: str, known: Collection[str], preview: str = "") -> InvalidPayload:
+def unknown_field(endpoint: AskedEndpoint, name: str, known: Collection[str], preview: str = "") -> InvalidPayload:
     """Of the body.
 
     Args:
@@ -53,7 +75,7 @@ def _refusal(what: str, name: str, known: Collection[str], remedy: str) -> Inval
     return InvalidPayload(f"{what} {name[:40]!r} is unknown here; {takes}; {remedy}", name[:40])
 
 
-def _remedy(endpoint: Endpoint, name: str, preview: str = "") -> str:
+def _remedy(endpoint: AskedEndpoint, name: str, preview: str = "") -> str:
     headers = {argument: header for header, argument in endpoint.from_headers.items()}
     headers |= {_field_of(header.name): header.name for header in endpoint.headers}
     if name in headers:
