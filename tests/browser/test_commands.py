@@ -98,6 +98,7 @@ def test_the_lines_of_a_replay_start_the_same_job(
     dialog = page.get_by_role("dialog", name="Replay dead letters")
     dialog.get_by_role("button", name="Only the first").click()
     dialog.get_by_label("Letters", exact=True).fill("2")
+    dialog.get_by_label("Letters per second, at most, as a number; empty: no limit").fill("2.5")
     dialog.get_by_label("Note, for the audit").fill("it's $HOME `id`")
     dialog.get_by_label("To queue").fill("orders.asia")
     dialog.get_by_label("To queue").blur()
@@ -112,6 +113,7 @@ def test_the_lines_of_a_replay_start_the_same_job(
     same = ("kind", "filter", "to", "limit", "canary", "rate", "note")
     assert {name: jobs[0][name] for name in same} == {name: jobs[1][name] for name in same}
     assert (jobs[0]["job"], jobs[0]["note"], jobs[0]["to"]) == (job["job"], "it's $HOME `id`", "orders.asia")
+    assert jobs[0]["rate"] == 2.5
 
 
 @pytest.mark.long(covered_by="tests/browser/test_commands.py::test_the_lines_of_a_replay_start_the_same_job")

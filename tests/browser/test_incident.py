@@ -181,12 +181,17 @@ def test_a_rate_that_is_being_typed_is_not_taken_away_by_newer_figures(
     admin(full_broker, "job.change", job=job, rate=1)
     page.get_by_text("1 per second", exact=True).wait_for()
     assert rate.input_value() == "2"
-    rate.fill("many")
-    rate.press("Tab")
-    assert rate.input_value() == "1"
-    rate.fill("2")
-    rate.press("Tab")
-    wait_until(lambda: admin(full_broker, "job.show", job=job)["rate"] == 2)
+    for wrong in ("many", "0.05", "1e9"):
+        rate.fill(wrong)
+        rate.press("Tab")
+        page.get_by_text("is no rate: give a number from 0.1 to 1000000").wait_for()
+        assert rate.input_value() == wrong
+        assert admin(full_broker, "job.show", job=job)["rate"] == 1
+    for wanted in (2, 0.5):
+        rate.fill(str(wanted))
+        rate.press("Tab")
+        wait_until(lambda wanted=wanted: admin(full_broker, "job.show", job=job)["rate"] == wanted)
+        assert page.get_by_text("is no rate").count() == 0
     admin(full_broker, "job.change", job=job, state="cancelled")
 
 

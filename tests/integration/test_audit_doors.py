@@ -19,7 +19,7 @@ from tests.interop.omq import OmqWire
 from tests.waiting import until, wait_until
 from vibemq.auth.passwords import hash_password
 from vibemq.config import Auth, Http, Permission, User
-from vibemq.errors import AuthFailed, Blocked, InvalidOptions, MessageNotFound
+from vibemq.errors import AuthFailed, Blocked, InvalidOptions, MessageNotFound, NotAuthorized
 from vibemq.server.broker import Broker
 
 
@@ -151,6 +151,29 @@ async def test_what_did_nothing_is_no_record(tmp_path: Path) -> None:
         found = (await mq.admin("audit.list", order="oldest"))["records"]
     changes = [record["operation"] for record in found if record["event"] == "access.changed"]
     assert changes == ["queue.create", "queue.create", "message.remove"]
+
+
+@pytest.mark.anyio
+async def test_who_may_not_have_a_job_done_is_denied_and_a_token_that_is_gone_has_a_user(tmp_path: Path) -> None:
+    may_look = User(
+        password_hash=SecretStr(hash_password("pw")), permissions=(Permission(queues="*", actions=("inspect",)),)
+    )
+    auth = Auth(users={**users().users, "bob": may_look})
+    async with Broker(settings=settings(tmp_path).model_copy(update={"auth": auth})) as broker:
+        async with vibemq.connect(as_user(broker.url, "bob")) as bob:
+            with pytest.raises(NotAuthorized):
+                await bob.admin("job.start", kind="purge_dead", filter={"queue": "jobs"})
+        async with vibemq.connect(as_user(broker.url, "root")) as root:
+            await root.admin("user.add", user="carl", password="long enough")
+            token = await root.admin("token.create", user="carl")
+            await root.admin("token.revoke", token_id=token["token_id"])
+            await root.admin("user.revoke", user="carl", queues="ci.*")
+            denied = (await root.admin("audit.list", outcome="refused"))["records"]
+            found = (await root.admin("audit.list", user="root", order="oldest"))["records"]
+    assert [(r["event"], r["user"], r["operation"]) for r in denied] == [("access.denied", "bob", "job.start")]
+    assert denied[0]["arguments"]["kind"] == "purge_dead"
+    changes = [(r["operation"], r["resource"]) for r in found if r["event"] == "access.changed"]
+    assert changes == [("user.add", "carl"), ("token.create", "carl"), ("token.revoke", "carl")]
 
 
 @pytest.mark.anyio

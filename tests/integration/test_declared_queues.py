@@ -61,7 +61,8 @@ async def test_what_exists_stays_and_a_difference_is_told(tmp_path: Path, caplog
         assert info.next_sequence == 3
     assert caplog.messages == [
         "the settings declare it otherwise, and it is left as it is: "
-        f"queue 'prices' already exists with other options: retain_bytes is {1 << 30}, not 5"
+        f"queue 'prices' already exists with other options: retain_bytes is {1 << 30}, not 5; change them with "
+        "`vibemq-admin queue change` (over HTTP: PATCH), or use another name"
     ]
 
 

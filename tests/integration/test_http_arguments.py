@@ -81,6 +81,46 @@ async def test_a_guard_that_is_null_is_none(api: ApiClient) -> None:
         assert (await api.done("POST", "/queues/q/purge", json={"at_most": 1})) == {"count": 1}
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "remedy"),
+    [
+        ("POST", "/queues/q/purge?at_most=0", None, "it is a field of the body: give it there, as JSON"),
+        ("POST", "/queues/q/purge?dry_run=true", None, "it is a field of the body: give it there, as JSON"),
+        ("PUT", "/queues/new?max_attempts=5", None, "it is a field of the body: give it there, as JSON"),
+        ("POST", "/queues/q/messages?ttl_ms=5", None, "it is the header VibeMQ-TTL-Ms of the request: give it there"),
+        ("DELETE", "/dead-letters/1?dry_run=true", None, "without it the request is carried out, and not only tried"),
+        ("POST", "/jobs", {"kind": "purge_dead", "key": "k"}, "it is the header Idempotency-Key of the request: give"),
+        (
+            "POST",
+            "/jobs",
+            {"kind": "purge_dead", "dry_run": True},
+            "without it the request is carried out, and not only tried; POST /dead-letters/preview says what it would",
+        ),
+        ("POST", "/jobs", {"kind": "purge_dead", "filter": {"at_most": 0}}, "it stands beside filter: give it there"),
+        ("DELETE", "/queues/q/groups/g?colour=red", None, "leave it out"),
+        ("POST", "/broker/reload", {"colour": "red"}, "this request has none; leave it out"),
+    ],
+)
+async def test_nobody_is_told_to_leave_out_what_belongs_elsewhere_or_guards_something(
+    api: ApiClient, method: str, path: str, body: dict[str, Any] | None, remedy: str
+) -> None:
+    async with vibemq.connect(api.broker.url) as mq:
+        await mq.publish("q", b"x")
+        response = await api.ask(method, path, json=body)
+        assert (response.status_code, response.json()["code"]) == (422, "INVALID_PAYLOAD"), response.text
+        detail = response.json()["detail"]
+        assert remedy in detail
+        assert ("leave it out" in detail) == ("leave it out" in remedy)
+        assert (await api.done("GET", "/queues/q"))["ready"] == 1
+
+
+@pytest.mark.parametrize("limit", ["0", "x", "-1", "1.5"])
+async def test_a_wrong_size_of_a_page_is_told_what_the_size_may_be(api: ApiClient, limit: str) -> None:
+    response = await api.get(f"/queues?limit={limit}")
+    assert response.status_code == 422
+    assert response.json()["detail"] == f"limit must be a whole number from 1 to 500, not '{limit}'"
+
+
 async def test_what_is_no_filter_does_not_mean_every_letter(api: ApiClient) -> None:
     for path, body in (("/dead-letters/preview", {}), ("/jobs", {"kind": "purge_dead"})):
         for nothing in (None, [None, None], "queue=q", 0, False):
@@ -228,6 +268,15 @@ async def test_a_deletion_with_a_body_is_refused(api: ApiClient, body: dict[str,
     assert "the parameters of DELETE stand in the query" in response.json()["detail"]
     assert (await api.get("/queues/q")).status_code == 200
     assert (await api.ask("DELETE", "/queues/q")).status_code == 200
+
+
+@pytest.mark.parametrize("guard", ["dry_run", "at_most"])
+async def test_nobody_is_told_to_leave_out_a_guard_at_the_native_door_either(api: ApiClient, guard: str) -> None:
+    async with vibemq.connect(api.broker.url) as mq:
+        with pytest.raises(InvalidPayload, match="without it the request is carried out"):
+            await mq.admin("transaction.forget", app="a", **{guard: 0})
+        with pytest.raises(InvalidPayload, match=r"; dlq\.preview says what it would do"):
+            await mq.admin("job.start", kind="purge_dead", dry_run=True)
 
 
 @pytest.mark.parametrize("guard", ["dry_run", "at_most"])

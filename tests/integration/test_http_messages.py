@@ -386,6 +386,33 @@ async def test_every_verb(tmp_path: Path) -> None:
             assert (back["release"]["failed"], back["retry"]["failed"]) == (0, 1)
 
 
+async def test_a_message_that_comes_back_is_seen_in_a_queue_of_several_groups_too(tmp_path: Path) -> None:
+    async with timed(tmp_path) as broker:
+        api = ApiClient(broker)
+        async with api.http:
+            await publish(api)
+            for back_after_s in (20, 600):
+                (first,) = await fetch(api, ack_timeout_ms=5_000)
+                for _ in range(2):
+                    # Its lease ends, and then its backoff.
+                    broker.advance(back_after_s)
+                    await broker.time_has_moved()
+            async with vibemq.connect(broker.url) as mq:
+                await mq.admin("group.join", queue="q", group="reports", start="latest")
+            assert len(info(api).groups) == 2
+            assert (await api.done("GET", "/queues/q/messages/1"))["attempts"] == 2
+            for query in ("state=ready", f"message_id={first['id']}"):
+                (shown,) = (await api.done("GET", f"/queues/q/messages?{query}"))["items"]
+                assert shown["attempts"] == 2, query
+            (line,) = await mq_export(broker.url)
+            assert line["attempts"] == 2
+
+
+async def mq_export(url: str) -> list[dict[str, Any]]:
+    async with vibemq.connect(url) as mq:
+        return list((await mq.admin("queue.export", queue="q"))["messages"])
+
+
 async def test_a_script_that_dies_lets_its_time_run_out(tmp_path: Path) -> None:
     async with timed(tmp_path) as broker:
         api = ApiClient(broker)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from vibemq.auth.matrix import Row, resource_name
+from vibemq.auth.matrix import OPERATIONS, Row, resource_name
 from vibemq.auth.viewing import Patterns, Viewer, fits
 from vibemq.errors import NotAuthenticated, NotAuthorized
 from vibemq.model.access import Action, LoginKind, NeededPermission, Principal, ResourceKind, Rule, When
@@ -119,10 +119,7 @@ class Policy:
         name = principal.name if principal is not None else "nobody"
         kind = permission.kind
         if permission.action is Action.SELF:
-            return NotAuthorized(
-                f"{operation or 'this request'} for another user than {name!r} requires a superuser; for {name!r} it "
-                "requires a login with the password, not with a token or a certificate"
-            )
+            return self._refusal_of_self(principal, name, resource, operation or "this request")
         if permission.action in (Action.ADMIN, Action.NEVER):
             return NotAuthorized(
                 f"{operation or 'this request'} requires a superuser, and user {name!r} is not one; "
@@ -134,9 +131,26 @@ class Policy:
         if kind in _NAMED:
             place = f" on {kind} {resource[:_NAMES_MAX]!r}" if resource else f" on every {kind}"
         which = f", which {operation} requires" if operation else ""
+        ask = "ask the broker's operator for it"
+        if kind in _OF_QUEUES and not resource and _takes_queue(operation):
+            ask = f"name the queue that is meant (`queue`), or {ask}"
         return NotAuthorized(
-            f"user {name!r} does not have the permission {permission.action.value!r}{place}{which}; "
-            "ask the broker's operator for it"
+            f"user {name!r} does not have the permission {permission.action.value!r}{place}{which}; {ask}"
+        )
+
+    def _refusal_of_self(self, principal: Principal | None, name: str, resource: str, request: str) -> NotAuthorized:
+        """Of what users may do for themselves; `resource`: the user that is named."""
+        by_password = principal is not None and principal.login is LoginKind.PASSWORD
+        if by_password and not resource:
+            return NotAuthorized(f"{request} for every user requires a superuser; name yourself (`user`: {name!r})")
+        if by_password or resource not in ("", name):
+            return NotAuthorized(
+                f"{request} for another user than {name!r} requires a superuser; connect as a superuser, or ask the "
+                "broker's operator"
+            )
+        return NotAuthorized(
+            f"{request} for another user than {name!r} requires a superuser; for {name!r} it requires a login with the "
+            "password, not with a token or a certificate"
         )
 
     def allows(self, principal: Principal | None, permission: NeededPermission, resource: str) -> bool:
@@ -188,6 +202,11 @@ class Policy:
         if not self._is_narrowed_superuser(principal):
             needed.append(self._rules.get(principal.name, ()))
         return tuple(Patterns(_patterns_of(rules, action)) for rules in needed)
+
+
+def _takes_queue(operation: str) -> bool:
+    """Whether the request may be for one queue only. A job that was made keeps its letters."""
+    return operation == "job.start" or any(needed.kind in _OF_QUEUES for needed in OPERATIONS.get(operation, ()))
 
 
 def _patterns_of(rules: Iterable[Rule], action: Action | None) -> Iterator[str]:

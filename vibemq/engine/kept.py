@@ -21,6 +21,7 @@ from vibemq.model.effects import NOTHING_KNOWN, HeldMessage, Kept, MessageFacts
 from vibemq.model.runs import Run, RunSet
 
 CONSUMERS_PER_STEP = 256
+ATTEMPTS_PER_STEP = 2_048
 FALLEN_LOOKED_AT_MAX = 4_096
 """Messages that have fallen due already, between those that a list of delayed ones shows."""
 
@@ -65,25 +66,43 @@ def _reach(queue: Queue, start: int, last: int, most: int) -> Generator[None, No
     return last
 
 
-def facts_of(queue: Queue, runs: list[Run], now: int) -> dict[int, MessageFacts]:
-    """What is known of messages beside their rows; those of which nothing is known are left out."""
+def facts_of(queue: Queue, runs: list[Run], now: int) -> Generator[None, None, dict[int, MessageFacts]]:
+    """What is known of messages beside their rows; those of which nothing is known are left out. A yield is a place
+    where the loop may have its turn."""
+    attempts = yield from _most_attempts(queue, runs)
     levels = queue.levels_of(runs)
-    # Each group has a history of its own: told is that of the only one.
-    histories = next(iter(queue.groups.values())).attempts if len(queue.groups) == 1 else {}
-    if not (levels or queue.expires or queue.delayed or histories):
+    if not (levels or queue.expires or queue.delayed or attempts):
         return {}
     facts: dict[int, MessageFacts] = {}
     for sequence in (sequence for first, last in runs for sequence in range(first, last + 1)):
-        due, history = queue.delayed.get(sequence), histories.get(sequence)
+        due = queue.delayed.get(sequence)
         known = MessageFacts(
             levels.get(sequence, NORMAL),
             queue.expires.get(sequence),
             due if due > now else 0,
-            0 if history is None else history.acquired,
+            attempts.get(sequence, 0),
         )
         if known != NOTHING_KNOWN:
             facts[sequence] = known
     return facts
+
+
+def _most_attempts(queue: Queue, runs: list[Run]) -> Generator[None, None, dict[int, int]]:
+    """Of each message that came back the hand-outs in the group that had it most often: each has its own history."""
+    wanted, most, work = RunSet(runs), dict[int, int](), 0
+    for number, group in enumerate(list(queue.groups.values()), 1):
+        known = group.attempts
+        if len(known) < wanted.count:
+            found = [sequence for sequence in known if sequence in wanted]
+        else:
+            found = [sequence for first, last in runs for sequence in range(first, last + 1) if sequence in known]
+        for sequence in found:
+            most[sequence] = max(most.get(sequence, 0), known[sequence].acquired)
+        work += min(len(known), wanted.count)
+        if work >= ATTEMPTS_PER_STEP or not number % GROUPS_PER_STEP:
+            work = 0
+            yield
+    return most
 
 
 def held_from(queue: Queue, start: int, most: int) -> Generator[None, None, list[HeldMessage]]:

@@ -238,7 +238,9 @@ class Readers:
         runs = RunSet(oldest).overlap(start, below - 1)
         return Movable(source.queue_id, source.incarnation, runs, group.waiting, limited)
 
-    def facts(self, name: str, runs: list[Run], incarnation: str | None = None) -> dict[int, MessageFacts]:
+    def facts(
+        self, name: str, runs: list[Run], incarnation: str | None = None
+    ) -> Generator[None, None, dict[int, MessageFacts]]:
         """What is known of messages beside their rows; those of which nothing is known are left out."""
         return facts_of(find_same(self._state, name, incarnation), runs, self._state.now)
 

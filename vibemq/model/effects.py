@@ -310,7 +310,7 @@ class MessageFacts(NamedTuple):
     deliver_at: int = 0
     """To come; 0 = at once."""
     attempts: int = 0
-    """Hand-outs of a message that came back, where the queue has one group."""
+    """Hand-outs of a message that came back, in the group that had it most often."""
 
 
 NOTHING_KNOWN = MessageFacts()

@@ -32,6 +32,10 @@ GUARDS = {
 }
 """Arguments that keep any request from doing more than was meant, and why one that a program has left empty is refused
 and does not count as not given."""
+_UNGUARDED = {
+    "at_most": "without it the request is carried out, however much it concerns",
+    "dry_run": "without it the request is carried out, and not only tried",
+}
 
 
 class Arguments(BaseModel):
@@ -42,6 +46,8 @@ class Arguments(BaseModel):
 
     never_null: ClassVar[Collection[str]] = ()
     """Names whose null is refused, and does not count as not given."""
+    preview: ClassVar[str] = ""
+    """Of an operation without dry run: the one that says what it would do."""
 
     @model_validator(mode="before")
     @classmethod
@@ -136,7 +142,17 @@ def read(model: type[A], operation: str, values: Mapping[str, Any]) -> A:
     except ValidationError as error:
         first = error.errors()[0]
         place = _place_of(model, first["loc"])
-        raise InvalidPayload(_sentence(place, operation, first), place.pointer) from None
+        raise InvalidPayload(_sentence(model, place, operation, first), place.pointer) from None
+
+
+def unguarded(name: str, preview: str = "") -> str:
+    """What becomes of a request that does not have this guard; "" for what is no guard.
+
+    Args:
+        preview: what says what the request would do.
+    """
+    told = _UNGUARDED.get(name, "")
+    return f"{told}; {preview} says what it would do" if told and preview else told
 
 
 def _given(model: type[Arguments], operation: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,13 +215,16 @@ def _place_of(model: type[BaseModel], location: Sequence[str | int]) -> _Place:
     return _Place(names or "arguments", "/".join(pointer), field, beside)
 
 
-def _sentence(place: _Place, operation: str, error: ErrorDetails) -> str:
+def _sentence(model: type[Arguments], place: _Place, operation: str, error: ErrorDetails) -> str:
     name, field = place.name, place.field
     if error["type"] == "extra_forbidden":
         takes = ", ".join(place.beside) or "none"
-        around, dot, _ = name.rpartition(".")
+        around, dot, inner = name.rpartition(".")
         where = f"{operation}, whose {around} takes" if dot else f"{operation}, whose arguments are"
-        return f"argument {name} is unknown to {where} {takes}; leave it out"
+        remedy = unguarded(inner, model.preview) or "leave it out"
+        if dot and inner in _names_of(model):
+            remedy = f"it stands beside {around}: give it there"
+        return f"argument {name} is unknown to {where} {takes}; {remedy}"
     means = f"; it means: {field.description}" if field is not None and field.description else ""
     if error["type"] == "missing":
         return f"argument {name} of {operation} is missing{means or '; add it'}"

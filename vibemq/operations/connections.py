@@ -52,7 +52,10 @@ class Connections:
             Forbidden: it is the connection that asks.
         """
         if wanted.connection_id is None and wanted.user is None:
-            raise InvalidPayload("connections.close takes connection_id or user; give one of them, or both")
+            raise InvalidPayload(
+                "connections.close takes connection_id (over HTTP: DELETE /connections/{connection_id}) or user; give "
+                "one of them, or both"
+            )
         if not wanted.reason.isprintable():
             raise InvalidPayload("argument reason of connections.close must be printable text without line breaks")
         reason = "the broker's operator closed this connection"

@@ -82,8 +82,8 @@ class Operation(Generic[A]):
     """An operator's act, which the broker's log names; one that only looks at level debug, unless it was refused."""
     audited: bool = False
     """Changes what others may do or have: the audit log names who asked for it, and what became of it."""
-    nothing_done: str = ""
-    """Of a long one: the member of its answer that is true when there was nothing to do, and there is nothing to write
+    nothing_done: tuple[str, bool] | None = None
+    """Of a long one: a member of its answer, and what it is when there was nothing to do, and there is nothing to write
     down."""
     not_told: tuple[str, ...] = ()
     """Arguments that the audit log does not name, because of their size: the answer tells what became of them."""
@@ -140,11 +140,13 @@ class Call:
 
     def changed_nothing(self, result: Any) -> bool:
         """Whether a long operation that has answered this had nothing to do."""
-        name = self.operation.nothing_done
-        return bool(name) and isinstance(result, dict) and result.get(name) is True
+        if self.operation.nothing_done is None or not isinstance(result, dict):
+            return False
+        name, value = self.operation.nothing_done
+        return result.get(name) is value
 
     def told(self, result: Any) -> dict[str, Any]:
-        """The arguments as the audit log may name them, without secrets; and which token was made."""
+        """The arguments as the audit log may name them, without secrets; which token was made, and whose it is."""
         fields = type(self.arguments).model_fields
         secret = {name for name, about in fields.items() if about.repr is False} | {*self.operation.not_told}
         if isinstance(self.arguments, CanBeTried) and not self.is_dry_run:
@@ -153,6 +155,9 @@ class Call:
         for name in _TOLD_OF_RESULTS:
             if isinstance(result, dict) and result.get(name) is not None:
                 told[name] = result[name]
+        if isinstance(result, dict) and "token_id" in result:
+            # Whose it is nobody can look up behind its revocation.
+            told["user"] = result["user"]
         return told
 
     def told_pieces(self, result: Any) -> Iterator[tuple[dict[str, Any], int | None]]:

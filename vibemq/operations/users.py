@@ -510,7 +510,14 @@ OPERATIONS: list[Operation[Any]] = [
         "user.grant", "Allow a user something.", GrantArguments, Users, task=Users.grant, logged=True, audited=True
     ),
     Operation(
-        "user.revoke", "Take a permission away.", RevokeArguments, Users, task=Users.revoke, logged=True, audited=True
+        "user.revoke",
+        "Take a permission away.",
+        RevokeArguments,
+        Users,
+        task=Users.revoke,
+        logged=True,
+        audited=True,
+        nothing_done=("revoked", False),
     ),
     Operation(
         "user.check", "Whether a user may do something, and by which rule.", CheckArguments, Users, task=Users.check

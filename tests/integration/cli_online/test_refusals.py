@@ -70,7 +70,8 @@ def test_credentials_that_are_missing_or_wrong(vibemq: Run, tmp_path: Path) -> N
         ),
         (
             ("dlq", "replay"),
-            "user 'ann' does not have the permission 'purge' on every queue, which job.start requires; ask",
+            "user 'ann' does not have the permission 'purge' on every queue, which job.start requires; name "
+            "the queue that is meant (`queue`), or ask",
         ),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

@@ -115,6 +115,33 @@ def test_users_look_after_themselves_with_their_password_alone(kind: LoginKind) 
     assert policy.allows(Principal("root", superuser=True, login=kind), matrix.SELF, "ann")
 
 
+def refusal(principal: Principal, operation: str, **arguments: str) -> str:
+    with pytest.raises(NotAuthorized) as refused:
+        Policy({"ann": []}).admit(principal, matrix.OPERATIONS[operation], arguments.get, operation=operation)
+    return str(refused.value)
+
+
+def test_a_refusal_says_what_is_enough_in_place_of_every_queue_or_user() -> None:
+    ann = Principal("ann", login=LoginKind.PASSWORD)
+    assert "on every queue, which dlq.show requires; name the queue that is meant (`queue`), or" in refusal(
+        ann, "dlq.show"
+    )
+    assert "name the queue" not in refusal(ann, "dlq.show", queue="q")
+    for operation in ("token.list", "connections.list"):
+        assert refusal(ann, operation) == (
+            f"{operation} for every user requires a superuser; name yourself (`user`: 'ann')"
+        )
+        assert "not with a token" not in refusal(ann, operation, user="ben")
+        by_token = Principal("ann", login=LoginKind.TOKEN)
+        assert "requires a login with the password, not with a token" in refusal(by_token, operation, user="ann")
+        assert "requires a login with the password, not with a token" in refusal(by_token, operation)
+
+
+def test_nobody_is_told_to_name_a_queue_of_a_job_that_was_made() -> None:
+    told = Policy({}).refusal(Principal("ann"), matrix.INSPECT, "", operation="job.result")
+    assert str(told).endswith("on every queue, which job.result requires; ask the broker's operator for it")
+
+
 def test_what_is_remembered_about_queue_names_is_bounded() -> None:
     grants = Grants(Policy({}, enabled=False))
     for number in range(3 * KNOWN_MAX):

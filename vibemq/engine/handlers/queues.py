@@ -206,7 +206,8 @@ def _check_match(queue: Queue, options: QueueOptions) -> None:
         if has[name] != wanted[name]
     ]
     if different:
-        raise QueueExists(queue.name, "; ".join(different))
+        remedy = "change them with `vibemq-admin queue change` (over HTTP: PATCH), or use another name"
+        raise QueueExists(queue.name, "; ".join([*different, remedy]))
 
 
 def check_mode(queue: Queue, mode: DeliveryMode) -> None:

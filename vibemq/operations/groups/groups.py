@@ -338,7 +338,7 @@ OPERATIONS: list[Operation[Any]] = [
         Groups,
         task=Groups.quarantine,
         audited=True,
-        nothing_done="unchanged",
+        nothing_done=("unchanged", True),
     ),
     Operation(
         "group.seek",

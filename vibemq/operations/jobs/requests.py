@@ -31,6 +31,8 @@ NOTE_MAX = 1_000
 
 
 class StartJobArguments(Arguments):
+    preview = "dlq.preview"
+
     kind: Literal["replay", "purge_dead", "export_dead"] = Field(
         description="replay puts letters back into queues, purge_dead deletes them, export_dead copies them into a "
         "file in the broker's data directory: job.result reads it."
@@ -237,7 +239,7 @@ OPERATIONS: list[Operation[Any]] = [
         scans=True,
         logged=True,
         audited=True,
-        nothing_done="repeated",
+        nothing_done=("repeated", True),
     ),
     Operation(
         "job.list",

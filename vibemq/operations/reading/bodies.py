@@ -18,6 +18,7 @@ from vibemq.operations.queues import ANSWER_BYTES_MAX, QueueArguments
 from vibemq.operations.reading.decoding import DECODED_BYTES_MAX, decoded, decoded_whole
 from vibemq.operations.reading.peeks import facts_json, whereabouts
 from vibemq.operations.registry import Caller, Operation
+from vibemq.operations.steps import in_turns
 from vibemq.operations.transfer.kept_messages import KeptMessages
 
 T = TypeVar("T")
@@ -90,7 +91,7 @@ class MessageBodies:
         """Raises MessageNotFound: it was consumed, or never existed."""
         incarnation = self._readers.queue(wanted.queue, wanted.incarnation).incarnation
         sequence = min(wanted.sequence, INSTANT_MAX - 1)
-        facts = self._readers.facts(wanted.queue, [(sequence, sequence)], incarnation)
+        facts = await in_turns(self._readers.facts(wanted.queue, [(sequence, sequence)], incarnation))
         page = await self._kept.page(
             wanted.queue, start=sequence, below=sequence + 1, max_bytes=ANSWER_BYTES_MAX, incarnation=incarnation
         )

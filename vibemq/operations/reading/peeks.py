@@ -113,7 +113,7 @@ class Peeks:
         """Whole bodies, as many as an answer holds."""
         head = self._readers.queue(wanted.queue, wanted.incarnation)
         runs = self._engine.waiting_runs(wanted.queue, limit, wanted.from_)
-        facts = self._readers.facts(wanted.queue, runs, head.incarnation)
+        facts = await in_turns(self._readers.facts(wanted.queue, runs, head.incarnation))
         piece = await self._read(head.queue_id, runs)
         shown: list[dict[str, Any]] = []
         for part in piece.slices:
@@ -189,7 +189,9 @@ class Peeks:
     ) -> int | None:
         """Where the search goes on."""
         found = [match for part in page.slices for match in await search.look(part)]
-        facts = self._readers.facts(wanted.queue, runs_of(match.sequence for match in found), incarnation)
+        facts = await in_turns(
+            self._readers.facts(wanted.queue, runs_of(match.sequence for match in found), incarnation)
+        )
         for match in found:
             if search.has_no_room:
                 return match.sequence
@@ -207,7 +209,7 @@ class Peeks:
         about: Mapping[int, dict[str, Any]],
     ) -> tuple[list[dict[str, Any]], int | None]:
         """The messages, and the sequence where an answer had no room for more."""
-        facts = self._readers.facts(wanted.queue, runs, incarnation)
+        facts = await in_turns(self._readers.facts(wanted.queue, runs, incarnation))
         piece = await self._read(queue_id, runs)
         assert wanted.state is not None
         shown: list[dict[str, Any]] = []

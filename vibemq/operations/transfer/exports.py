@@ -18,6 +18,7 @@ from vibemq.operations.contracts import EngineQuestions
 from vibemq.operations.messages import priority_of
 from vibemq.operations.queues import QueueArguments
 from vibemq.operations.registry import Caller, Operation
+from vibemq.operations.steps import in_turns
 from vibemq.operations.transfer.kept_messages import KeptMessages, KeptPage
 
 PAGE_BYTES = 384 * 1024
@@ -98,7 +99,7 @@ class QueueExports:
         )
         lines: list[orjson.Fragment] = []
         size, after = 0, page.next
-        facts = self._readers.facts(wanted.queue, page.runs, head.incarnation)
+        facts = await in_turns(self._readers.facts(wanted.queue, page.runs, head.incarnation))
         for part in page.slices:
             for sequence, row in enumerate(part.rows, part.first_sequence):
                 about = _about(page, part.published_at, sequence, facts.get(sequence, NOTHING_KNOWN))

@@ -205,18 +205,24 @@ class AuditLog:
         operation: str,
         reason: str,
         asked: Callable[[str], Any] = lambda name: None,
+        *,
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """A request to change something by somebody who may not.
 
-        `asked`: arguments by name, which nobody has checked; those that name what it concerns are told.
+        Args:
+            asked: arguments by name, which nobody has checked; those that name what it concerns are told.
+            arguments: in place of these all of a request that was checked before it was refused.
         """
-        told = {name: value for name in RESOURCES if isinstance(value := asked(name), str) and value}
-        tried = {"dry_run": True} if asked("dry_run") is True else {}
+        if arguments is None:
+            told = {name: value for name in RESOURCES if isinstance(value := asked(name), str) and value}
+            tried = {"dry_run": True} if asked("dry_run") is True else {}
+            arguments = {name: shown(value) for name, value in told.items()} | tried
         fields = {
             "event": "access.denied",
             **_who(principal),
             "operation": operation,
-            "arguments": _bounded({name: shown(value) for name, value in told.items()} | tried),
+            "arguments": _bounded(arguments),
             "outcome": "refused",
             "reason": reason,
         }

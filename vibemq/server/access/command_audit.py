@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from vibemq.errors import AuthError, VibeMQError
+from vibemq.errors import AuthError, NotAuthorized, VibeMQError
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command, CreateQueue
 from vibemq.model.effects import Counted, Effect, Reply
@@ -101,6 +101,9 @@ class CommandAudit:
                 reason = str(result) if isinstance(result, VibeMQError) else ""
                 count = result.count if isinstance(result, Counted) else None
                 if reason and mark.implied:
+                    continue
+                if isinstance(result, NotAuthorized):
+                    self._audit.denied(mark, mark.principal, mark.operation, reason, arguments=mark.arguments)
                     continue
                 self._audit.changed(
                     mark,

@@ -336,7 +336,10 @@ class JobWorker:
         try:
             stepped: JobStepped = await self._services.local.ask(make)
         except QueueNotFound as error:
-            raise _Stuck(f"{error}; create it, or cancel the job and say with `to` where letters shall go") from None
+            raise _Stuck(
+                f"queue {error.queue!r} does not exist; create it, or cancel the job and say with `to` where letters "
+                "shall go"
+            ) from None
         except QueueExclusive as error:
             raise _Stuck(str(error)) from None
         except Blocked as error:

@@ -167,21 +167,29 @@ class OperationRunner:
         if not isinstance(result, VibeMQError):
             self.note_read(place, call)
         if operation.audited:
-            reason = str(result) if isinstance(result, VibeMQError) else ""
-            count = _count_in(result)
-            # A quarantine of messages that are gone is one all the same: where it matters, the answer says so itself.
-            nothing = call.changed_nothing(result) if operation.nothing_done else count == 0
-            for told, part in call.told_pieces(result):
-                self._audit.changed(
-                    place,
-                    principal,
-                    operation.name,
-                    told,
-                    reason,
-                    unchanged=nothing,
-                    count=count if part is None else part,
-                )
+            self._note_change(place, call, result)
         return result
+
+    def _note_change(self, place: AuditedPeer, call: Call, result: object) -> None:
+        operation, principal = call.operation, call.caller.principal
+        reason = str(result) if isinstance(result, VibeMQError) else ""
+        if isinstance(result, NotAuthorized):
+            # What it needs depends on what it is about, as of a job.
+            self._audit.denied(place, principal, operation.name, reason, arguments=call.told(result))
+            return
+        count = _count_in(result)
+        # A quarantine of messages that are gone is one all the same: where it matters, the answer says so itself.
+        nothing = call.changed_nothing(result) if operation.nothing_done is not None else count == 0
+        for told, part in call.told_pieces(result):
+            self._audit.changed(
+                place,
+                principal,
+                operation.name,
+                told,
+                reason,
+                unchanged=nothing,
+                count=count if part is None else part,
+            )
 
     def note_read(self, place: AuditedPeer, call: Call) -> None:
         """Bodies are on their way to whoever asked for them."""

@@ -1,7 +1,7 @@
 """From a request to the arguments of an operation, as the row of the contract says; and what may stand in it. Pure."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from math import inf
 from typing import Any
@@ -15,6 +15,7 @@ from vibemq.operations import arguments as operations_arguments
 from vibemq.operations.reading.instants import INSTANTS, read_in
 from vibemq.web.api.answers import seen_tag
 from vibemq.web.api.contract import Contract, Endpoint, Exchange, Parameter
+from vibemq.web.api.guardrails.misplaced import body_fields, unknown_field, unknown_parameter
 from vibemq.web.api.idempotency import checked_key
 
 CURSOR = Parameter("cursor", {"type": "string"}, "Where the page begins: `next` of the page before.")
@@ -36,8 +37,8 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     return model.model_json_schema(by_alias=True)
 
 
-def arguments_of(operation: Operation[Any]) -> type[BaseModel]:
-    model: type[BaseModel] = operation.arguments
+def arguments_of(operation: Operation[Any]) -> type[operations_arguments.Arguments]:
+    model: type[operations_arguments.Arguments] = operation.arguments
     return model
 
 
@@ -99,22 +100,21 @@ class RequestReader:
         found: dict[str, list[str]] = {}
         for name, value in pairs:
             if name not in known:
-                takes = ", ".join(known) or "none"
-                raise InvalidPayload(
-                    f"query parameter {name[:40]!r} is unknown here; known are {takes}; leave it out", name[:40]
-                )
+                raise unknown_parameter(endpoint, name, known, self._body_fields(endpoint))
             found.setdefault(name, []).append(_UNSIGNED_ZONE.sub("+", value) if name in INSTANTS else value)
         given: dict[str, Any] = read_in({name: typed(known[name], values) for name, values in found.items()})
         for parameter in endpoint.query or ():
             if parameter.name in given:
                 _check(parameter, given[parameter.name])
-        limit = given.get("limit")
-        if endpoint.items and isinstance(limit, int) and limit > endpoint.limit_max:
+        limit = given.get("limit") if endpoint.items else None
+        if type(limit) is int and limit > endpoint.limit_max:
             raise InvalidPayload(
                 f"limit is {limit:,}, and a page of this list has at most {endpoint.limit_max:,} items; ask for the "
                 "next page with cursor",
                 "limit",
             )
+        if limit is not None:
+            _check(_page_of(endpoint)[0], limit)
         return given
 
     def arguments(self, exchange: Exchange) -> dict[str, Any]:
@@ -145,10 +145,19 @@ class RequestReader:
         known = self.free_arguments(endpoint)
         for name, value in body.items():
             if name not in known:
-                takes = ", ".join(known) or "none"
-                raise InvalidPayload(f"field {name[:40]!r} is unknown here; known are {takes}; leave it out", name[:40])
+                raise unknown_field(endpoint, name, known, self._preview(endpoint))
             if value is None and not _may_be_null(known[name][0]):
                 raise InvalidPayload(f"{name} is null; give a value, or leave it out", name)
+
+    def _body_fields(self, endpoint: Endpoint) -> Collection[str]:
+        has_operation = endpoint.operation and endpoint.arguments is None
+        return body_fields(endpoint, self.free_arguments(endpoint) if has_operation else ())
+
+    def _preview(self, endpoint: Endpoint) -> str:
+        """Of an endpoint without dry run: the one that says what it would do."""
+        name = arguments_of(self._contract.operations[endpoint.operation]).preview
+        found = (f"{one.method} {one.path}" for one in self._contract.endpoints if name and one.operation == name)
+        return next(found, "")
 
     def _typed_path(self, endpoint: Endpoint, name: str, value: str) -> Any:
         operation: Operation[Any] = self._contract.operations[endpoint.operation]

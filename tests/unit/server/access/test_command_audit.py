@@ -73,6 +73,16 @@ def test_refusals_are_written_but_not_those_that_say_wait(
     assert caplog.records[0].__dict__["arguments"] == {"queue": "a"}
 
 
+def test_a_command_whose_rights_show_when_it_is_decided_is_denied(
+    audit: CommandAudit, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = CreateQueue(1, "t", "a")
+    audit.mark(Somebody(), ROOT, made)
+    audit.note([Reply(1, made.token, NotAuthorized("no"))])
+    assert [(r.__dict__["event"], r.__dict__["outcome"]) for r in caplog.records] == [("access.denied", "refused")]
+    assert caplog.records[0].__dict__["arguments"]["queue"] == "a"
+
+
 def test_what_a_protocol_asks_for_by_itself_is_written_when_it_has_changed_something(
     audit: CommandAudit, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -30,8 +30,8 @@ def cursor_of(queue: Queue, group: Group) -> Cursor:
         )
     if group.cursor is None:
         raise InvalidOptions(
-            f"group {group.name!r} of queue {queue.name!r} has ordinary subscribers and cannot be read by ranges; "
-            "choose another group"
+            f"group {group.name!r} of queue {queue.name!r} is an ordinary group and no cursor: it cannot be "
+            "read by ranges, and has no limits of a cursor; choose a group that `vibemq-admin group create` has made"
         )
     return group.cursor
 

@@ -82,8 +82,12 @@ def named(exchange: Exchange) -> dict[str, Any]:
 
 def one_done(result: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
     if not result.get("count"):
-        raise MessageNotFound(f"there is no dead letter {exchange.path['dead_id']}; it was replayed or purged")
+        raise _missing(exchange.path["dead_id"])
     return {"count": result["count"]}
+
+
+def _missing(dead_id: str) -> MessageNotFound:
+    return MessageNotFound(f"there is no dead letter {dead_id}; it was replayed or purged, or it never existed")
 
 
 async def body(exchange: Exchange) -> Response:
@@ -192,7 +196,7 @@ def named_ids(exchange: Exchange) -> list[int]:
 
 def found(letter: dict[str, Any] | None, exchange: Exchange) -> dict[str, Any]:
     if letter is None:
-        raise MessageNotFound(f"there is no dead letter {exchange.path['dead_id'][:20]}; it was replayed or purged")
+        raise _missing(exchange.path["dead_id"][:20])
     return letter
 
 

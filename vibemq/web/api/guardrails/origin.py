@@ -36,7 +36,10 @@ def check_origin(method: str, headers: Headers, *, has_cookie: bool, secure: boo
                 "a proxy does not pass on the header Host"
             )
     elif has_cookie:
-        raise _foreign("it brings a cookie, and says neither in Sec-Fetch-Site nor in Origin where it comes from")
+        raise _foreign(
+            "it brings a cookie, and says neither in Sec-Fetch-Site nor in Origin where it comes from",
+            "programs send the header Authorization in place of a cookie",
+        )
 
 
 def check_content_type(headers: Headers, consumes: Collection[str], *, has_body: bool) -> None:
@@ -66,7 +69,5 @@ def _is_own(origin: str, host: str, scheme: str) -> bool:
         return False
 
 
-def _foreign(why: str) -> Problem:
-    return Problem(
-        HttpCode.CROSS_ORIGIN, f"the request was refused, because {why}; use the console of this broker, or a program"
-    )
+def _foreign(why: str, remedy: str = "use the console of this broker, or a program") -> Problem:
+    return Problem(HttpCode.CROSS_ORIGIN, f"the request was refused, because {why}; {remedy}")

@@ -111,7 +111,10 @@ class MessageMaker:
         if not isinstance(given, dict):
             raise InvalidPayload("the header vibemq-headers must be a JSON object of names and texts", "vibemq-headers")
         fields["headers"] = _joined(given, own)
-        return self._made(fields, body)
+        try:
+            return self._made(fields, body)
+        except InvalidPayload as error:
+            raise _of_header(error) from None
 
     def from_json(self, value: Any, index: int) -> NewMessage:
         """`index`: of the message in its batch. Raises InvalidPayload, MessageTooLarge."""
@@ -143,7 +146,7 @@ class MessageMaker:
         if len(row) > self._size_max:
             raise MessageTooLarge(
                 f"the message has {len(row):,} bytes with its headers; over HTTP it may have {self._size_max:,}. "
-                "A larger one goes through the native protocol (large/1)"
+                "A larger one is published with a client of the native protocol"
             )
         return NewMessage(row, self._extra(fields, priority))
 
@@ -163,6 +166,16 @@ class MessageMaker:
 
 
 _NOTHING = MessageExtra()
+_HEADER_OF = {field: header for header, field in _REQUEST_HEADERS.items() if field != "headers"}
+_FIELD_NAMES = re.compile(rf"(?<!\w)({'|'.join(_HEADER_OF)})(?= (?:must|has|and) )")
+
+
+def _of_header(error: InvalidPayload) -> InvalidPayload:
+    """The same of a request that has written a header, and no field."""
+    header = _HEADER_OF.get(error.argument)
+    if header is None:
+        return error
+    return InvalidPayload(_FIELD_NAMES.sub(lambda found: f"the header {_HEADER_OF[found[1]]}", str(error)), header)
 
 
 class RefusedMessage(NamedTuple):
@@ -277,7 +290,7 @@ def line_json(text: bytes) -> Generator[None, None, Any]:
     if len(text) > LINE_BYTES_MAX:
         raise MessageTooLarge(
             f"the message as a line has {len(text):,} bytes, and {LINE_BYTES_MAX:,} are the most; with its headers it "
-            f"may have {LARGE_ROW_BYTES:,} over HTTP. A larger one goes through the native protocol (large/1)"
+            f"may have {LARGE_ROW_BYTES:,} over HTTP. A larger one is published with a client of the native protocol"
         )
     if len(text) <= LOOKED_AT_BYTES:
         return strict_json(text)

@@ -47,6 +47,11 @@ def test_taken(method: str, headers: dict[str, str], has_cookie: bool) -> None:
     check_origin(method, Headers({**HOST, **headers}), has_cookie=has_cookie, secure=False)
 
 
+def test_a_program_with_a_cookie_is_told_what_to_send_in_place_of_it() -> None:
+    with pytest.raises(Problem, match="programs send the header Authorization in place of a cookie"):
+        check_origin("POST", Headers({}), has_cookie=True, secure=False)
+
+
 def test_the_page_of_the_other_scheme_is_another_origin() -> None:
     own, other = ({**HOST, "origin": f"{scheme}://broker:2926"} for scheme in ("https", "http"))
     check_origin("POST", Headers(own), has_cookie=True, secure=True)

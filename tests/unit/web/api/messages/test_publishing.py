@@ -212,3 +212,19 @@ def test_blank_lines_are_passed_in_short_steps_and_counted(blank: bytes, bodies:
 def test_a_body_of_blank_lines_has_no_message() -> None:
     with pytest.raises(InvalidPayload, match="no line"):
         list(read_lines(maker(), b"\n" * 100_000, NewMessages(), bodies=False))
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "rule"),
+    [
+        ("vibemq-ttl-ms", "abc", "must be a whole number of milliseconds, 1 or more"),
+        ("vibemq-priority", "urgent", "must be low, normal, high, critical, or a number from 0 to"),
+        ("vibemq-deliver-at", "tomorrow", "must be an instant with its zone"),
+        ("vibemq-message-id", "", "must be text of at least one character"),
+    ],
+)
+def test_what_was_written_as_a_header_is_named_as_one(header: str, value: str, rule: str) -> None:
+    with pytest.raises(InvalidPayload) as refused:
+        maker().from_request([(header.encode(), value.encode())], b"x")
+    assert refused.value.argument == header
+    assert str(refused.value).startswith(f"the header {header} {rule}")

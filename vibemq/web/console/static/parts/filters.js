@@ -83,11 +83,12 @@ export function Tabs({ label, tabs, name = "tab", children }) {
 
 /** An input whose text is the user's until it is finished. `finish(text)` comes with the end of a change; what it does not
  * take is shown as `value` again, and what the pattern forbids stays until it is corrected. */
-export function DraftInput({ value, finish, ...rest }) {
+export function DraftInput({ value, finish, refuse = null, ...rest }) {
   const [draft, setDraft] = useState(null);
   const end = (event) => event.target.validity.valid && setDraft(null);
   const onChange = (event) => {
     if (event.target.validity.valid) finish(event.target.value.trim());
+    else refuse?.(event.target.value);
     end(event);
   };
   return html`<input ...${rest} value=${draft ?? value} onInput=${(event) => setDraft(event.target.value)} onChange=${onChange} onBlur=${end} />`;

@@ -107,11 +107,15 @@ function Kinds({ groups }) {
 
 // The rate of a job: a slider that counts at once while the job runs, and a number beside it.
 
+/** From 0.1 to a million, as the broker takes it. */
+const RATE_TEXT = "0\\.[1-9][0-9]{0,5}|[1-9][0-9]{0,5}(\\.[0-9]{1,6})?|1000000";
+
 /** `rate`: letters in a second, null for no limit. `onChange(rate)` comes a moment after the last movement;
  * where it answers false, the rate stays as it was. */
 export function RateSlider({ rate, onChange, label = "Letters per second, at most", atOnce = false }) {
   const id = useId();
   const [shown, setShown] = useState(rate || null);
+  const [wrong, setWrong] = useState("");
   const timer = useRef(0);
   const isMoving = useRef(false);
   const latest = useRef(rate);
@@ -123,8 +127,9 @@ export function RateSlider({ rate, onChange, label = "Letters per second, at mos
     if (!isMoving.current) setShown(rate || null);
   }, [rate]);
   useEffect(() => () => clearTimeout(timer.current), []);
-  const move = (next) => {
+  const move = (next, isTyped = false) => {
     setShown(next);
+    setWrong("");
     isMoving.current = true;
     clearTimeout(timer.current);
     const send = async () => {
@@ -140,21 +145,20 @@ export function RateSlider({ rate, onChange, label = "Letters per second, at mos
       isSending.current = false;
       isMoving.current = false;
     };
-    if (atOnce) send();
+    // What was typed is whole: whoever sends the form right behind it means it.
+    if (atOnce || isTyped) send();
     else timer.current = setTimeout(send, SETTLE_MS);
   };
-  const typed = (text) => {
-    if (text === "") move(null);
-    else if (/^\d{1,9}$/.test(text) && Number(text) > 0) move(Number(text));
-  };
+  const typed = (text) => move(text === "" ? null : Number(text), true);
   const words = shown ? `${rateLimit(shown)} per second` : "as fast as the broker can";
   return html`<div class="field">
     <label for=${id}>${label}</label>
     <div class="rate-slider">
       <input id=${id} type="range" min="0" max=${SLIDER_MAX} step="1" value=${sliderOfRate(shown)} aria-valuetext=${words} onInput=${(event) => move(rateOfSlider(Number(event.target.value)))} />
-      <${DraftInput} type="text" inputmode="numeric" size="6" aria-label=${`${label}, as a number; empty: no limit`} placeholder="no limit" value=${shown ?? ""} finish=${typed} />
+      <${DraftInput} type="text" inputmode="decimal" size="6" pattern=${RATE_TEXT} aria-invalid=${wrong ? "true" : undefined} refuse=${setWrong} aria-label=${`${label}, as a number; empty: no limit`} placeholder="no limit" value=${shown ?? ""} finish=${typed} />
       <output for=${id} class="small">${words}</output>
     </div>
+    ${wrong && html`<div class="wrong" role="alert">“<${Outside} text=${wrong} />” is no rate: give a number from 0.1 to 1000000, or nothing for no limit.</div>`}
   </div>`;
 }
 

@@ -6,11 +6,12 @@ import { useData } from "../../parts/data.js";
 import { Ago, Duration, Outside, Prose } from "../../parts/text.js";
 import { capitalized, count, size } from "../../pure/format.js";
 
-/** Where clients connect: the listener of the native protocol, as the broker tells it to those who may ask. */
+/** Where clients connect: the listener of the native protocol, as the broker tells it to those who may ask. For others
+ * the port is not guessed: a command that reaches another broker is worse than one that does not run. */
 export function useNativeUrl() {
   const { data } = useData(mayDo("listeners.list") ? "broker/listeners" : null, { every: 0 });
   const native = data?.listeners.find(({ protocol }) => protocol === "native");
-  return `${native?.tls ? "vibemqs" : "vibemq"}://${location.hostname || "localhost"}:${native?.port ?? 2925}`;
+  return `${native?.tls ? "vibemqs" : "vibemq"}://${location.hostname || "localhost"}:${native?.port ?? "PORT"}`;
 }
 
 export const STATES = {
