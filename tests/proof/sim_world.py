@@ -90,6 +90,7 @@ class World:
         self.ledger = ledger
         self.sizes = sizes
         self.aside = aside
+        self._failure: BaseException | None = None
         self.machinery = Machinery(machine, seed)
         self.loop = self.machinery.loop
         self.loop.now = now_s
@@ -180,10 +181,17 @@ class World:
             pass
         self.settle_down()
         self.loop.run_until(self.loop.now)
+        self._raise_failure()
         self.provider.close()
 
     def _fatal(self, error: BaseException) -> None:
+        self._failure = self._failure or error
         raise error
+
+    def _raise_failure(self) -> None:
+        """Where the committer has met it twice, once in what it did about the other, it has told the log alone."""
+        if self._failure is not None:
+            raise self._failure
 
     def _watch_the_journal(self) -> None:
         journal = self.provider._journal
@@ -270,6 +278,7 @@ class World:
 
     def pass_time(self, ms: int) -> None:
         self.loop.run_until(self.loop.now + ms / 1000)
+        self._raise_failure()
 
     def kill_checkpointer(self) -> None:
         self.links[-1].die()

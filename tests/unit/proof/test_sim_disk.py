@@ -14,6 +14,7 @@ from tests.proof.sim_lmdb import Book, SimEnv, snapshot_number
 from tests.proof.sim_loop import Crew, CrewLock, VirtualLoop
 from tests.proof.sim_naive import Broken, Naive
 from tests.proof.sim_shrink import fails, shrink
+from tests.proof.sim_world import World
 from vibemq.engine.step import Asked, Step
 from vibemq.errors import StorageDamaged
 from vibemq.model.effects import CursorInfo
@@ -276,6 +277,16 @@ def test_a_broker_that_appends_beside_the_loop_answers_behind_its_appends(
     failure = fails(ASIDE, machine)
     assert failure is not None
     assert "was answered, and its" in str(failure)
+
+
+def test_a_failure_that_only_the_log_was_told_of_is_raised_all_the_same(machine: Machine) -> None:
+    world = World(SimDisk(), Book(), Ledger(), machine, seed="1", now_s=0.0, sizes=ASIDE.sizes)
+    with world.inside():
+        world.pass_time(1)
+        with suppress(Broken):
+            world._fatal(Broken("a promise"))
+        with pytest.raises(Broken, match="a promise"):
+            world.pass_time(1)
 
 
 def test_a_kill_undoes_no_position_that_was_confirmed() -> None:
