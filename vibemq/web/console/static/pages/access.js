@@ -138,7 +138,7 @@ const tokenColumns = (user, done) => [
   { key: "label", label: "For", cell: (token) => html`<${Outside} text=${token.label} />` },
   { key: "used", label: "Last use", isTight: true, cell: (token) => (token.used_at ? html`<${Ago} at=${token.used_at} />` : html`<span class="muted">never</span>`) },
   { key: "expires", label: "Ends", isTight: true, cell: (token) => (token.expires_at ? html`<${At} at=${token.expires_at} />` : html`<span class="muted">when revoked</span>`) },
-  { key: "limits", label: "No more than", cell: (token) => (token.permissions ? html`${token.permissions.map((rule) => html`<div><${Rule} rule=${rule} /></div>`)}${token.permissions_left_out && html`<div>and ${token.permissions_left_out} more</div>`}` : html`<span class="muted">what the user may</span>`) },
+  { key: "limits", label: "No more than", cell: (token) => (token.permissions?.length === 0 ? "nothing" : token.permissions ? html`${token.permissions.map((rule) => html`<div><${Rule} rule=${rule} /></div>`)}${token.permissions_left_out && html`<div>and ${token.permissions_left_out} more</div>`}` : html`<span class="muted">what the user may</span>`) },
   { key: "revoke", label: html`<span class="hidden-text">Revoke</span>`, isTight: true, cell: (token) => html`<button type="button" class="button danger slim" onClick=${() => revokeToken(user, token, done)}>Revoke…</button>` },
 ];
 
