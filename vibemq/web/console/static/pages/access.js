@@ -107,7 +107,7 @@ function User({ name, onGone }) {
       <section class="card" aria-labelledby="user"><h2 id="user">User <${Name} name=${user.user} />${user.superuser && html` <span class="pill">superuser</span>`}</h2>
         <${Facts} items=${[
           ["Kept in", isKept ? "the broker's store" : html`the settings file: change it there, then <code>vibemq-admin reload</code>`],
-          ["Password", isKept ? null : html`its hash is made by <code>vibemq-admin user hash</code>`],
+          ["Password", isKept ? null : html`stands in the settings: a hash that <code>vibemq-admin user hash</code> makes, or, of <code>auth.superuser</code>, the secret <code>auth.superuser_password</code>`],
           ["Added", user.created_at ? html`<${At} at=${user.created_at} />` : null],
           ["Changed", user.changed_at ? html`<${At} at=${user.changed_at} />` : null],
         ]} />
