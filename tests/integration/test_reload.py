@@ -345,6 +345,32 @@ async def test_a_start_says_that_the_settings_hide_every_superuser(
 
 
 @pytest.mark.anyio
+async def test_a_broker_whose_users_are_of_the_store_alone_says_that_nobody_administers_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def settings(**auth: Any) -> Settings:
+        return Settings(
+            data_dir=tmp_path,
+            storage=StorageChoice(provider="sqlite"),
+            listeners=(Listener(port=0),),
+            http=Http(enabled=False),
+            auth=Auth.model_validate(auth),
+        )
+
+    async with (
+        vibemq.Broker(settings=settings(token="secret")) as broker,
+        vibemq.connect(broker.url, token="secret") as mq,
+    ):
+        await mq.admin("user.add", user="eve", password_hash=cheap_hash())
+    assert "nobody can administer" not in caplog.text
+    async with vibemq.Broker(settings=settings()) as broker:
+        with pytest.raises(VibeMQError):
+            async with vibemq.connect(broker.url):
+                pass
+    assert "nobody can administer the broker: its store has users, none of them a superuser" in caplog.text
+
+
+@pytest.mark.anyio
 async def test_an_embedded_broker_has_no_file_of_settings(tmp_path: Path) -> None:
     async with vibemq.Broker(data_dir=tmp_path, storage="sqlite") as broker, vibemq.connect(broker.url) as mq:
         assert (

@@ -20,7 +20,7 @@ class Tracker(Protocol):
 
 
 class PlainTracker:
-    """Lines for logs and pipes: the first report, one per interval, the last."""
+    """Lines for logs and pipes: the first report, one per interval in which something was done, the last."""
 
     def __init__(self, title: str, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._title = title
@@ -32,7 +32,7 @@ class PlainTracker:
 
     def __call__(self, done: int, total: int) -> None:
         self._latest = (done, total)
-        if self._clock() >= self._next_at:
+        if self._latest != self._shown and self._clock() >= self._next_at:
             self._show(done, total)
 
     def finish(self) -> None:

@@ -213,6 +213,12 @@ async def assemble(
             ", ".join(hidden[:10]),
             extra={"event": "auth.no_superuser"},
         )
+    elif state.users and not (accounts.policy.has_superusers or settings.auth.users or settings.auth.shared_token):
+        log.error(
+            "nobody can administer the broker: its store has users, none of them a superuser, and the settings have "
+            "neither users nor a token; set auth.superuser, or auth.token as before",
+            extra={"event": "auth.no_superuser"},
+        )
 
     metrics, status = report.metrics, report.status
     clock = _clock(make_clock, state, status)

@@ -35,6 +35,19 @@ test("an example has what is required", () => {
   assert.deepEqual(access.query, { action: "publish" });
 });
 
+test("a line that is copied as it is has the guards of its request", () => {
+  const schema = { type: "object", required: ["kind"], properties: { kind: { enum: ["replay"] }, filter: { type: "object" }, at_most: { type: "integer" }, note: { type: "string" } } };
+  const described = {
+    paths: {
+      "/jobs": { post: { requestBody: { content: { "application/json": { schema } } } } },
+      "/queues/{queue}": { delete: { parameters: [{ name: "queue", in: "path", required: true }, { name: "at_most", in: "query", schema: { type: "integer" } }] } },
+    },
+  };
+  const [start, remove] = operationsOf(described).map((operation) => exampleOf(operation, described));
+  assert.deepEqual(start.body, { kind: "replay", filter: { queue: "orders" }, at_most: 0 });
+  assert.deepEqual(remove.query, { at_most: 0 });
+});
+
 test("references in a circle end", () => {
   const circle = { paths: { "/a": { get: { parameters: [{ $ref: "#/x" }] } } }, x: { $ref: "#/x" } };
   assert.equal(operationsOf(circle).length, 1);

@@ -238,6 +238,17 @@ def test_plain_progress_is_a_line_per_interval_and_the_last() -> None:
     assert len(lines) == 6
 
 
+def test_plain_progress_of_what_waits_is_not_told_again_and_again() -> None:
+    stream, now = io.StringIO(), 0.0
+    tracker = PlainTracker("replayed", stream, clock=lambda: now)
+    for _ in range(1_000):
+        now += 0.25
+        tracker(0, 1)
+    tracker(1, 1)
+    tracker.finish()
+    assert stream.getvalue().splitlines() == ["replayed: 0 of 1 (0 %)", "replayed: 1 of 1 (100 %)"]
+
+
 def noting(**console: Any) -> Output:
     out = Output(json=False)
     out.notes = Console(**console)

@@ -166,7 +166,7 @@ def _gone(dead_id: int) -> MessageNotFound:
 OPERATIONS: list[Operation[Any]] = [
     Operation(
         "dlq.edit",
-        "Put one dead letter back with another payload or other headers, in one step.",
+        "Put one dead letter back with another payload or other headers, in one step; without a change as it is.",
         EditArguments,
         LetterEdits,
         task=LetterEdits.edit,

@@ -108,7 +108,7 @@ OPERATIONS: list[Operation[Any]] = [
     ),
     Operation(
         "connections.consumers",
-        "What a connection consumes: its consumers, of which queues, and what they hold.",
+        "What a connection consumes: its consumers, of which queues, and what they hold; none of one that is gone.",
         OfConnectionArguments,
         Consumers,
         task=Consumers.of_connection,

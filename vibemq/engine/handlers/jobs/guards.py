@@ -12,10 +12,8 @@ def why_held(job: StoredJob) -> str:
                 f"{died} of its {job.done} letters died again, and none is left; look at their errors, then resume the "
                 "job, which ends it"
             )
-        return (
-            f"{died} of the first {job.done} letters died again, so no others were replayed; look at their errors, "
-            "then resume the job or cancel it"
-        )
+        first = "the first letter" if job.done == 1 else f"{died} of the first {job.done} letters"
+        return f"{first} died again, so no others were replayed; look at their errors, then resume the job or cancel it"
     if job.in_canary and _is_untried(job):
         others = (
             "there are no others; resume the job, which ends it"

@@ -35,7 +35,8 @@ ENDPOINTS = (
     Endpoint(
         method="GET",
         path="/connections/{connection_id}/consumers",
-        summary="What a connection consumes: its consumers, of which queues, and what they hold.",
+        summary="What a connection consumes: its consumers, of which queues, and what they hold; none of one that is "
+        "gone.",
         operation="connections.consumers",
         items="consumers",
         response=CONSUMER_OF,

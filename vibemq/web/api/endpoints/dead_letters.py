@@ -264,7 +264,8 @@ ENDPOINTS = (
     Endpoint(
         method="POST",
         path="/dead-letters/{dead_id}/edit",
-        summary="Replace one dead letter by an edited message, which enters its queue or another one.",
+        summary="Replace one dead letter by an edited message, which enters its queue or another one; without a change "
+        "the letter is put back as it is.",
         operation="dlq.edit",
         kind=Kind.CHANGE,
         body_bytes_max=MESSAGE_BYTES_MAX,

@@ -93,6 +93,13 @@ def test_a_job_whose_first_letters_are_all_is_not_said_to_hold_others_back(drive
     assert "1 of its 3 letters died again, and none is left" in job.why
 
 
+def test_a_canary_of_one_letter_is_told_as_one(driver: JobsDriver) -> None:
+    driver.start(canary=1)
+    driver.replay([1])
+    kill(driver, 11)
+    assert driver.job().why.startswith("the first letter died again, so no others were replayed")
+
+
 def test_one_death_among_the_first_holds_the_job(driver: JobsDriver) -> None:
     driver.start(canary=3)
     driver.replay([1, 2, 3])

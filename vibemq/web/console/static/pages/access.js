@@ -110,7 +110,7 @@ function User({ name, onGone }) {
       <section class="card" aria-labelledby="user"><h2 id="user">User <${Name} name=${user.user} />${user.superuser && html` <span class="pill">superuser</span>`}</h2>
         <${Facts} items=${[
           ["Kept in", isKept ? "the broker's store" : html`the settings file: change it there, then <code>vibemq-admin reload</code>`],
-          ["Password", isKept ? null : html`its hash is made by <code>vibemq-admin user hash</code>`],
+          ["Password", isKept ? null : html`stands in the settings: a hash that <code>vibemq-admin user hash</code> makes, or, of <code>auth.superuser</code>, the secret <code>auth.superuser_password</code>`],
           ["Added", user.created_at ? html`<${At} at=${user.created_at} />` : null],
           ["Changed", user.changed_at ? html`<${At} at=${user.changed_at} />` : null],
         ]} />
@@ -141,7 +141,7 @@ const tokenColumns = (user, done) => [
   { key: "label", label: "For", cell: (token) => html`<${Outside} text=${token.label} isName=${true} />` },
   { key: "used", label: "Last use", isTight: true, cell: (token) => (token.used_at ? html`<${Ago} at=${token.used_at} />` : html`<span class="muted">never</span>`) },
   { key: "expires", label: "Ends", isTight: true, cell: (token) => (token.expires_at ? html`<${At} at=${token.expires_at} />` : html`<span class="muted">when revoked</span>`) },
-  { key: "limits", label: "No more than", cell: (token) => (token.permissions ? html`${token.permissions.map((rule) => html`<div><${Rule} rule=${rule} /></div>`)}${token.permissions_left_out && html`<div>and ${token.permissions_left_out} more</div>`}` : html`<span class="muted">what the user may</span>`) },
+  { key: "limits", label: "No more than", cell: (token) => (token.permissions?.length === 0 ? "nothing" : token.permissions ? html`${token.permissions.map((rule) => html`<div><${Rule} rule=${rule} /></div>`)}${token.permissions_left_out && html`<div>and ${token.permissions_left_out} more</div>`}` : html`<span class="muted">what the user may</span>`) },
   { key: "revoke", label: html`<span class="hidden-text">Revoke</span>`, isTight: true, cell: (token) => html`<button type="button" class="button danger slim" onClick=${() => revokeToken(user, token, done)}>Revoke…</button>` },
 ];
 

@@ -59,13 +59,19 @@ export function byTag(operations) {
 
 const SAMPLES = { queue: "orders", group: "billing", user: "ann", dead_id: "17", sequence: "17", job: "17", app: "nightly", password: "…", name: "orders" };
 
-/** A request with what is required: names in the path filled in, required parameters and fields with a sample. */
+const GUARDS = { filter: { queue: "orders" }, at_most: 0 };
+
+/** A request with what is required, and with its guards: names in the path filled in, required parameters and fields with a sample. */
 export function exampleOf(operation, description) {
-  const needed = operation.parameters.filter(({ required, where }) => required && where !== "header");
-  const query = Object.fromEntries(needed.filter(({ where }) => where === "query").map((one) => [one.name, sampleOf(one, description)]));
+  // Such a line is copied as it is: what keeps it from concerning more than was meant is in it.
+  const isBounded = operation.parameters.some(({ name }) => name === "at_most");
+  const isGuard = (name) => isBounded && name in GUARDS;
+  const sample = (one) => (isGuard(one.name) ? GUARDS[one.name] : sampleOf(one, description));
+  const needed = operation.parameters.filter(({ name, required, where }) => (required || isGuard(name)) && where !== "header");
+  const query = Object.fromEntries(needed.filter(({ where }) => where === "query").map((one) => [one.name, sample(one)]));
   const path = operation.path.replace(/^\//, "").replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(SAMPLES[name] ?? name.toUpperCase()));
   if (operation.schema === null) return { path, query };
-  const body = Object.fromEntries(needed.filter(({ where }) => where === "body").map((one) => [one.name, sampleOf(one, description)]));
+  const body = Object.fromEntries(needed.filter(({ where }) => where === "body").map((one) => [one.name, sample(one)]));
   return { path, query, body, headers: operation.method === "PATCH" && operation.content ? { "content-type": operation.content } : {} };
 }
 
