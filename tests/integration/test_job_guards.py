@@ -247,7 +247,7 @@ async def test_a_job_that_counts_deaths_waits_for_what_became_of_its_messages(
         await reached(mq, number, "running", done=done)
         await mq.publish("q", b"of others")
         broker.advance(1)
-    await reached(mq, number, "waiting", "not settled yet", done=4)
+    await reached(mq, number, "waiting", "settled yet", done=4)
     messages = await take(mq, "q", 8)
     await messages[0].reject("bad")
     for message in messages[1:6]:

@@ -362,7 +362,9 @@ class JobWorker:
 
     async def _look_at_canary(self, job: StoredJob) -> None:
         if await in_turns(self._services.engine.unsettled(job.job_id)):
-            which = "the letter of its canary is not" if job.done == 1 else f"not all {job.done} letters of its canary are"
+            which = (
+                "the letter of its canary is not" if job.done == 1 else f"not all {job.done} letters of its canary are"
+            )
             raise _Wait(f"{which} settled yet", CANARY_LOOK_MS)
         why = f"none of the first {job.done} letters died again"
         now = self._services.engine.jobs.get(job.job_id)
