@@ -27,7 +27,8 @@ def test_from_the_filter_to_the_letter_and_back_without_a_mouse(full_broker: Ser
     page.keyboard.press("/")
     page.keyboard.type("has no licence")
     page.keyboard.press("Enter")
-    page.get_by_text("12 letters fit").wait_for()
+    # On a busy machine those that are found in a moment: "At least 7 letters fit".
+    page.get_by_text(re.compile("letters? fits?")).wait_for()
     # The number and the letters are answers of their own.
     wait_until(lambda: page.locator("tbody tr").count() == 12)
     page.keyboard.press("j")
