@@ -118,7 +118,7 @@ async def killed(
     try:
         ids = await fill(broker.url, letters)
         wanted = {"kind": kind, "filter": {}, "limit": limit, "rate": rate, "key": "once"}
-        command = ["dlq", "replay", "--all", "--limit", str(limit), "--rate", str(rate)]
+        command = ["dlq", "replay", "--limit", str(limit), "--rate", str(rate)]
         looks_on = _command(broker, data_dir, command) if cli else None
         job = await (_first_job(broker) if cli else _admin(broker, "job.start", **wanted))
         # In the first half: what is left takes seconds, also when this process stands still for a while.

@@ -69,7 +69,7 @@ def test_credentials_that_are_missing_or_wrong(vibemq: Run, tmp_path: Path) -> N
             "user 'ann' does not have the permission 'inspect' on queue 'hidden', which queue.info requires; ask",
         ),
         (
-            ("dlq", "replay", "--all"),
+            ("dlq", "replay"),
             "user 'ann' does not have the permission 'purge' on every queue, which job.start requires; name "
             "the queue that is meant (`queue`), or ask",
         ),

@@ -80,9 +80,3 @@ def test_overflow_to_the_dlq_is_left_to_the_broker_to_judge() -> None:
 def test_a_rate_that_is_no_number_is_refused(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(main.app, "vibemq-admin", ["dlq", "replay", "--queue", "orders", "--rate", rate]) == 2
     assert "--rate" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["dlq", "replay"], ["dlq", "replay", "--rate", "5"], ["dlq", "purge", "--yes"]])
-def test_who_names_no_letter_has_not_meant_every_one(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_app(main.app, "vibemq-admin", words) == 2
-    assert "say which: a filter such as --queue or --reason, or --all" in capsys.readouterr().err

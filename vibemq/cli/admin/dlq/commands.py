@@ -8,18 +8,7 @@ import typer
 from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.edit_command import edit
 from vibemq.cli.admin.dlq.export_command import export
-from vibemq.cli.admin.dlq.filters import (
-    All,
-    AtMost,
-    Detach,
-    Filters,
-    ForReason,
-    FromQueue,
-    Note,
-    filtered,
-    filters_of,
-    require_choice,
-)
+from vibemq.cli.admin.dlq.filters import AtMost, Detach, Filters, ForReason, FromQueue, Note, filtered, filters_of
 from vibemq.cli.admin.dlq.replay_command import replay
 from vibemq.cli.admin.jobs.following import follow, require_all_read, require_done
 from vibemq.cli.exits import Usage
@@ -155,7 +144,7 @@ def show(
 @filtered
 def purge(
     filters: Filters,
-    everything: All = False,
+    everything: Annotated[bool, typer.Option("--all", help="Select all dead letters, without a filter.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number, oldest first.")] = None,
     at_most: AtMost = None,
     note: Note = "",
@@ -167,7 +156,8 @@ def purge(
     json: Json = False,
 ) -> None:
     """Delete dead letters. The broker does it as a job, which continues when this command is interrupted."""
-    require_choice(filters, everything=everything)
+    if not filters and not everything:
+        raise Usage("say which: a filter such as --queue or --reason, or --all")
     out = Output(json=json)
 
     async def counted(mq: Client) -> tuple[int, int, int]:

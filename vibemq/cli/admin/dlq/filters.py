@@ -88,16 +88,6 @@ class Filters:
         return f"{letters} with " + ", ".join(f"{name}={_short(value)}" for name, value in self.arguments.items())
 
 
-All = Annotated[bool, typer.Option("--all", help="Select all dead letters, without a filter.")]
-"""Of verbs that change something."""
-
-
-def require_choice(filters: Filters, *, everything: bool) -> None:
-    """Raises Usage: whoever wants to see what a verb asks for has not meant every dead letter of the broker."""
-    if not filters and not everything:
-        raise Usage("say which: a filter such as --queue or --reason, or --all")
-
-
 def filters_of(
     queue: FromQueue = None,
     reason: ForReason = None,

@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from vibemq.cli.admin.dlq import pages
-from vibemq.cli.admin.dlq.filters import All, AtMost, Detach, Filters, Note, filtered, require_choice
+from vibemq.cli.admin.dlq.filters import AtMost, Detach, Filters, Note, filtered
 from vibemq.cli.admin.dlq.replay_plan import PlanFile
 from vibemq.cli.admin.jobs.following import UNFINISHED, follow, require_all_read, require_done
 from vibemq.cli.exits import Usage
@@ -42,7 +42,6 @@ _GUARDS = {"canary": "--canary", "max_ready": "--max-ready", "stop_after_dead_ag
 @filtered
 def replay(
     filters: Filters,
-    everything: All = False,
     to: Annotated[
         str | None,
         typer.Option(
@@ -83,7 +82,6 @@ def replay(
 
     Example: vibemq-admin dlq replay --queue orders --reason rejected --rate 100 --limit 50
     """
-    require_choice(filters, everything=everything)
     if rate is not None and not math.isfinite(rate):
         raise Usage(f"--rate is {rate}; give a number of messages per second, or leave it out for no limit")
     out = Output(json=json)

@@ -175,7 +175,7 @@ export function replayRequest({ filter, to, rate, limit, canary, maxReady, stopA
 
 /** The same as options of `vibemq-admin dlq replay`. */
 export function replayOptions({ filter, to, rate, limit, canary, maxReady, stopAfter, note, atMost = undefined }) {
-  return { ...optionsOfFilter(filter), all: isEmpty(filter), to, rate, limit, canary, "max-ready": maxReady, "stop-after-dead-again": stopAfter, "at-most": atMost, note };
+  return { ...optionsOfFilter(filter), to, rate, limit, canary, "max-ready": maxReady, "stop-after-dead-again": stopAfter, "at-most": atMost, note };
 }
 
 /** `before`: the job that has replayed some of these. @param {any} props */
