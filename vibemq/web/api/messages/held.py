@@ -18,7 +18,7 @@ class _Held:
     """By then the engine has taken back what is left."""
 
 
-class HeldMessages:
+class HeldLeases:
     """Instants in ms. What is asked in each turn of a session costs the same for one consumer and for thousands."""
 
     def __init__(self) -> None:

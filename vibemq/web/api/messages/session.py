@@ -18,7 +18,7 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.rows import LARGE_ROW_BYTES, RowView
 from vibemq.model.stored import Slice
 from vibemq.protocols.session import Goodbye, OptionalVerbs, Principal, Request, SessionContext
-from vibemq.web.api.messages.held import HeldMessages
+from vibemq.web.api.messages.held import HeldLeases
 
 HELD_MAX = 10_000
 """Messages that are fetched and not settled, of one principal."""
@@ -100,7 +100,7 @@ class HttpPeerSession(OptionalVerbs):
         self._asked: set[_Asked] = set()
         """Not answered yet."""
         self._fetches: dict[int, Fetch] = {}
-        self._held = HeldMessages()
+        self._held = HeldLeases()
         self._last_consumer = 0
         self._idle_since = context.now
         self._farewell: VibeMQError | None = None

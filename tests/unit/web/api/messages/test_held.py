@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from vibemq.web.api.messages.held import STALE_MAX, HeldMessages
+from vibemq.web.api.messages.held import STALE_MAX, HeldLeases
 
 CONSUMERS = st.integers(1, 5)
 INSTANTS = st.integers(0, 50)
@@ -12,7 +12,7 @@ INSTANTS = st.integers(0, 50)
 class Held(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.held = HeldMessages()
+        self.held = HeldLeases()
         self.model: dict[int, list[int]] = {}
         """By consumer: messages, until."""
 
@@ -62,7 +62,7 @@ TestHeld = Held.TestCase
 
 
 def test_leases_that_are_extended_again_and_again_take_no_room() -> None:
-    held = HeldMessages()
+    held = HeldLeases()
     held.add(1, 1, 7, 0)
     for until in range(1_000):
         held.extend(1, until)

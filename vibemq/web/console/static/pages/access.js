@@ -41,7 +41,7 @@ function Me({ here }) {
   }
   return html`
     <section class="card" aria-labelledby="me"><h2 id="me">Who I am</h2><${Facts} items=${[
-      ["User", html`<${Outside} text=${here.user} isName=${true} />`],
+      ["User", html`<${Outside} text=${here.user} isName />`],
       ["Superuser", here.superuser ? "yes: may do everything" : "no"],
       ["Logged in with", here.token ? html`an access token, <code>${here.token}</code>` : "a password"],
     ]} /></section>
@@ -68,7 +68,7 @@ function Users({ chosen }) {
   const [isAdding, setAdding] = useState(false);
   return html`
     ${chosen && html`<p><a href=${linkHere({ user: null })} onClick=${(event) => stay(event, { user: null })}>← All users</a></p><${User} key=${chosen} name=${chosen} onGone=${() => { setParams({ user: null }); found.refresh(); }} />`}
-    ${!chosen && html`<${Loaded} found=${found} what="Loading users">${(data) => html`<${Table} caption="Users" isQuiet=${true} columns=${USER_COLUMNS} rows=${data.items} keyOf=${({ user }) => user} next=${data.next}
+    ${!chosen && html`<${Loaded} found=${found} what="Loading users">${(data) => html`<${Table} caption="Users" isQuiet columns=${USER_COLUMNS} rows=${data.items} keyOf=${({ user }) => user} next=${data.next}
         bar=${html`<button type="button" class="button main slim" onClick=${() => setAdding(true)}>Add a user…</button>`} empty=${html`<p class="wait">There are no users.</p>`} />`}</${Loaded}>
       <${Commands} admin=${[["user", "ls"]]} request=${{ path: "users", query }} />`}
     ${isAdding && html`<${AddUser} onClose=${() => setAdding(false)} onDone=${(user) => { setAdding(false); found.refresh(); setParams({ user }); }} />`}`;
@@ -81,11 +81,11 @@ function WhoMay() {
   return html`
     <form class="filters" onSubmit=${(event) => event.preventDefault()}>
       <${Field} label="Who may">${(id) => html`<select id=${id} value=${action} onChange=${(event) => setParams({ action: event.target.value, cursor: null })}>${ACTIONS.queues.map((one) => html`<option value=${one} selected=${one === action}>${one}</option>`)}</select>`}</${Field}>
-      <${Field} label="on queue">${(id) => html`<${DraftInput} id=${id} type="search" value=${queue} data-filter=${true} autocomplete="off" spellcheck=${false} finish=${(text) => setParams({ queue: text, cursor: null })} />`}</${Field}>
+      <${Field} label="on queue">${(id) => html`<${DraftInput} id=${id} type="search" value=${queue} data-filter autocomplete="off" spellcheck=${false} finish=${(text) => setParams({ queue: text, cursor: null })} />`}</${Field}>
       <button type="submit" class="button">Look</button>
     </form>
     ${!queue && html`<p class="muted">Name a queue, of which need not be any yet, to see who may do this on it and by which permission.</p>`}
-    ${queue && html`<${Loaded} found=${found} what="Looking">${(data) => html`<${Table} caption="Users who may" isQuiet=${true} rows=${data.items} keyOf=${({ user }) => user} next=${data.next}
+    ${queue && html`<${Loaded} found=${found} what="Looking">${(data) => html`<${Table} caption="Users who may" isQuiet rows=${data.items} keyOf=${({ user }) => user} next=${data.next}
         columns=${[
           { key: "user", label: "User", isHead: true, cell: ({ user }) => html`<${Name} name=${user} />` },
           { key: "why", label: "Because of", cell: ({ superuser, rule }) => (superuser ? "is a superuser" : rule ? html`<${Rule} rule=${rule} />` : "–") },
@@ -137,8 +137,8 @@ function User({ name, onGone }) {
 }
 
 const tokenColumns = (user, done) => [
-  { key: "token", label: "Token", isHead: true, isTight: true, cell: (token) => html`<${Outside} text=${token.token_id} mono=${true} />` },
-  { key: "label", label: "For", cell: (token) => html`<${Outside} text=${token.label} isName=${true} />` },
+  { key: "token", label: "Token", isHead: true, isTight: true, cell: (token) => html`<${Outside} text=${token.token_id} mono />` },
+  { key: "label", label: "For", cell: (token) => html`<${Outside} text=${token.label} isName />` },
   { key: "used", label: "Last use", isTight: true, cell: (token) => (token.used_at ? html`<${Ago} at=${token.used_at} />` : html`<span class="muted">never</span>`) },
   { key: "expires", label: "Ends", isTight: true, cell: (token) => (token.expires_at ? html`<${At} at=${token.expires_at} />` : html`<span class="muted">when revoked</span>`) },
   { key: "limits", label: "No more than", cell: (token) => (token.permissions?.length === 0 ? "nothing" : token.permissions ? html`${token.permissions.map((rule) => html`<div><${Rule} rule=${rule} /></div>`)}${token.permissions_left_out && html`<div>and ${token.permissions_left_out} more</div>`}` : html`<span class="muted">what the user may</span>`) },
@@ -149,7 +149,7 @@ async function revokeToken(user, token, done) {
   const where = path`users/${user}/tokens/${token.token_id}`;
   if (await ask({
     title: "Revoke this token?",
-    happens: html`<p>Token <code>${token.token_id}</code>${token.label && html` (<${Outside} text=${token.label} isName=${true} />)`} stops counting at once, and connections that logged in with it are closed.</p>`,
+    happens: html`<p>Token <code>${token.token_id}</code>${token.label && html` (<${Outside} text=${token.label} isName />)`} stops counting at once, and connections that logged in with it are closed.</p>`,
     reversible: "A revoked token cannot be made valid again; make another one.",
     button: "Revoke 1 token", isDanger: true,
     commands: { admin: [["token", "revoke"], { options: { user }, names: [token.token_id] }], request: { method: "DELETE", path: where } },
@@ -240,7 +240,7 @@ function ChangePassword({ user, onClose, onDone }) {
   return html`<${Form} title=${html`Change the password of <${Name} name=${user} />`} button="Change the password" isReady=${password !== "" && password === again} onClose=${onClose}
     send=${() => put(path`users/${user}/password`, { password, keep_connections: keep })} onDone=${() => { say(html`The password of <${Name} name=${user} /> is changed.`); onDone(); }}
     commands=${{ admin: [["user", "passwd"], { options: { "keep-connections": keep }, names: [user] }] }}>
-    <${Password} label="New password" isFirst=${true} value=${password} set=${setPassword} />
+    <${Password} label="New password" isFirst value=${password} set=${setPassword} />
     <${Password} label="New password again" value=${again} set=${setAgain} />
     ${again !== "" && again !== password && html`<div class="wrong" role="alert">The two are different.</div>`}
     <label class="check"><input type="checkbox" checked=${keep} onChange=${() => setKeep(!keep)} />Leave connections open that logged in with the old one</label>

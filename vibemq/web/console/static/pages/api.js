@@ -41,7 +41,7 @@ function Operation({ operation, description }) {
     <div class="inside">
       ${text && html`<p><${Prose} text=${text} /></p>`}
       ${parameters.length > 0 && html`<dl class="facts">${parameters.map(({ name, where, required, meaning }) => html`<dt><code>${name}</code> <span class="small">${where}${required ? ", required" : ""}</span></dt><dd><${Prose} text=${meaning} /></dd>`)}</dl>`}
-      <${Commands} isOpen=${true} request=${{ method, path: example.path, query: example.query, body: example.body, headers: example.headers }} />
+      <${Commands} isOpen request=${{ method, path: example.path, query: example.query, body: example.body, headers: example.headers }} />
     </div>
   </details>`;
 }

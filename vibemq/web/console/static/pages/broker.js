@@ -46,7 +46,7 @@ function Doctor() {
     const bad = checks.filter(({ level }) => level !== "ok").length;
     return html`
       <div class=${`well ${bad === 0 ? "good" : checks.some(({ level }) => level === "fail") ? "bad" : "warn"}`} role="status">${bad === 0 ? `All ${count(checks.length)} checks are fine.` : `${count(bad)} of ${count(checks.length)} checks have found something.`}</div>
-      <${Table} caption="Checks" isQuiet=${true} rows=${sorted} keyOf=${({ name }) => name} columns=${[
+      <${Table} caption="Checks" isQuiet rows=${sorted} keyOf=${({ name }) => name} columns=${[
         { key: "name", label: "Check", isHead: true, isTight: true, cell: ({ name }) => name.replaceAll("_", " ") },
         { key: "level", label: "Result", isTight: true, cell: ({ level }) => html`<span class=${`pill ${LEVELS[level]?.[0] ?? ""}`}>${LEVELS[level]?.[1] ?? level}</span>` },
         { key: "text", label: "What was found", className: "wrap", cell: ({ text, queues, name }) => namedPieces(text, queues ?? []).map(([piece, isName]) => (isName ? html`<a href=${link(name === "dead letters" ? "dead-letters" : "queue", { queue: piece })}><${Name} name=${piece} /></a>` : html`<${Prose} text=${piece} />`)) },
@@ -60,8 +60,8 @@ const addressOf = ({ host, port }) => `${host.includes(":") ? `[${host}]` : host
 
 function Listeners() {
   const found = useData("broker/listeners");
-  return html`<${Loaded} found=${found} what="Loading the listeners">${(data) => html`<${Table} caption="Listeners" isQuiet=${true} rows=${data.listeners} keyOf=${addressOf} columns=${[
-    { key: "address", label: "Address", isHead: true, cell: (row) => html`<${Outside} text=${addressOf(row)} mono=${true} />` },
+  return html`<${Loaded} found=${found} what="Loading the listeners">${(data) => html`<${Table} caption="Listeners" isQuiet rows=${data.listeners} keyOf=${addressOf} columns=${[
+    { key: "address", label: "Address", isHead: true, cell: (row) => html`<${Outside} text=${addressOf(row)} mono />` },
     { key: "protocol", label: "Protocol", isTight: true, cell: ({ protocol }) => protocol },
     { key: "tls", label: "TLS", cell: (row) => (row.tls ? html`yes${row.certificate_until && html`, certificate until <${At} at=${row.certificate_until} />`}` : html`<span class="muted">no</span>`) },
     { key: "connections", label: "Connections", isNum: true, cell: ({ connections }) => html`<${Count} value=${connections ?? null} />` },
@@ -110,11 +110,11 @@ function Backups() {
   if (!data?.backups.length) return null;
   return html`<${Table} caption="Backups" rows=${data.backups} keyOf=${({ at, target }) => `${at} ${target}`} columns=${[
     { key: "at", label: "Written", isHead: true, isTight: true, cell: ({ at }) => html`<${At} at=${at} />` },
-    { key: "target", label: "Folder", className: "wrap", cell: ({ target }) => html`<${Outside} text=${target} mono=${true} />` },
+    { key: "target", label: "Folder", className: "wrap", cell: ({ target }) => html`<${Outside} text=${target} mono />` },
     { key: "there", label: "Still there", isTight: true, cell: ({ is_there }) => (is_there ? "yes" : html`<span class="pill warn">no</span>`) },
     { key: "size", label: "Size", isNum: true, cell: ({ size_bytes }) => html`<${Size} bytes=${size_bytes ?? null} />` },
     { key: "took", label: "Took", isNum: true, cell: ({ took_ms }) => (took_ms === undefined ? "–" : duration(took_ms)) },
-    { key: "user", label: "By", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
+    { key: "user", label: "By", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName />` },
   ]} /><${Commands} admin=${[["broker", "backups"]]} request=${{ path: "broker/backups" }} />`;
 }
 
@@ -126,9 +126,9 @@ function Settings() {
   const fits = (setting) => setting.name.includes(search.trim()) && (!own || isOwn(setting));
   return html`
     <${Filters} fields=${[{ name: "search", label: "Name contains", size: 22 }, { name: "own", label: "Show", kind: "select", options: [["", "All settings"], ["true", "Only what is set"]] }]} />
-    <${Loaded} found=${found} what="Loading the settings">${({ settings }) => html`<${Table} caption="Settings" isQuiet=${true} rows=${settings.filter(fits)} keyOf=${({ name }) => name} columns=${[
+    <${Loaded} found=${found} what="Loading the settings">${({ settings }) => html`<${Table} caption="Settings" isQuiet rows=${settings.filter(fits)} keyOf=${({ name }) => name} columns=${[
       { key: "name", label: "Setting", isHead: true, cell: ({ name }) => html`<code>${name}</code>` },
-      { key: "value", label: "Value", className: "wrap", cell: ({ value }) => html`<${Outside} text=${typeof value === "string" ? value : exactJson(value)} mono=${true} />` },
+      { key: "value", label: "Value", className: "wrap", cell: ({ value }) => html`<${Outside} text=${typeof value === "string" ? value : exactJson(value)} mono />` },
       { key: "origin", label: "From", isTight: true, cell: (setting) => (isOwn(setting) ? html`<b><${Outside} text=${setting.origin} /></b>` : html`<span class="muted">default</span>`) },
       { key: "when", label: "A change counts after", isTight: true, cell: ({ when }) => when },
     ]} empty=${html`<${Empty} title="No setting fits"><p>Names are written with dots, as <code>http.port</code>.</p></${Empty}>`} />`}</${Loaded}>

@@ -21,17 +21,17 @@ const notReading = (row) => (row.stuck_since ? html`<span class="pill bad"><${Ag
 
 function columns(close) {
   return [
-    { key: "name", label: "Client", sort: "name", isHead: true, cell: ({ connection_id: id, name }) => html`<a data-open href=${link("connections", { id })}><${Outside} text=${name || "unnamed"} isName=${true} /></a>` },
-    { key: "user", label: "User", sort: "user", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
+    { key: "name", label: "Client", sort: "name", isHead: true, cell: ({ connection_id: id, name }) => html`<a data-open href=${link("connections", { id })}><${Outside} text=${name || "unnamed"} isName /></a>` },
+    { key: "user", label: "User", sort: "user", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName />` },
     { key: "protocol", label: "Protocol", sort: "protocol", isTight: true, cell: ({ protocol, tls }) => html`${protocol}${tls ? html` <span class="muted">TLS</span>` : ""}` },
-    { key: "remote", label: "From", sort: "remote", isTight: true, cell: ({ remote }) => html`<${Outside} text=${remote} mono=${true} />` },
+    { key: "remote", label: "From", sort: "remote", isTight: true, cell: ({ remote }) => html`<${Outside} text=${remote} mono />` },
     { key: "consumers", label: "Consumers", sort: "consumers", isNum: true, cell: ({ consumers }) => html`<${Count} value=${consumers ?? null} />` },
     { key: "unsettled", label: "Unsettled", sort: "unsettled", isNum: true, title: "Messages that it holds", cell: ({ unsettled }) => html`<${Count} value=${unsettled ?? null} />` },
     { key: "stuck", label: "Not reading since", sort: "stuck_since", isTight: true, cell: notReading },
     { key: "in", label: "In/s", sort: "bytes_in_rate", isNum: true, title: "Bytes received in a second", cell: (row) => inBytes(row.bytes_in_rate) },
     { key: "out", label: "Out/s", sort: "bytes_out_rate", isNum: true, title: "Bytes sent in a second", cell: (row) => inBytes(row.bytes_out_rate) },
     { key: "since", label: "Connected", sort: "since", isTight: true, cell: (row) => html`<${Ago} at=${row.since} suffix="" />` },
-    { key: "id", label: "Id", isTight: true, cell: ({ connection_id }) => html`<${Outside} text=${connection_id} mono=${true} />` },
+    { key: "id", label: "Id", isTight: true, cell: ({ connection_id }) => html`<${Outside} text=${connection_id} mono />` },
     close && { key: "close", label: html`<span class="hidden-text">Close</span>`, isTight: true, cell: (row) => html`<button type="button" class="button danger slim" onClick=${() => close(row)}>Close…</button>` },
   ];
 }
@@ -58,7 +58,7 @@ function All() {
       mayAll && { name: "user", label: "User", size: 14 },
       { name: "protocol", label: "Protocol", kind: "select", options: PROTOCOLS },
     ].filter(Boolean)} />
-    <${Loaded} found=${found} what="Loading connections">${(data) => html`<${Table} caption="Connections" isQuiet=${true} columns=${columns(mayDo("connections.close") ? setClosing : null)} rows=${rows} keyOf=${({ connection_id }) => connection_id}
+    <${Loaded} found=${found} what="Loading connections">${(data) => html`<${Table} caption="Connections" isQuiet columns=${columns(mayDo("connections.close") ? setClosing : null)} rows=${rows} keyOf=${({ connection_id }) => connection_id}
       name="connections" hiddenAtFirst="id" sort=${sort} onSort=${(value) => setParams({ sort: value, cursor: null })} next=${data.next}
       empty=${isFiltered
         ? html`<${Empty} title="No connection fits this filter"><p><button type="button" class="button slim" onClick=${() => setParams({ name: null, user: null, protocol: null, cursor: null })}>Show all connections</button></p></${Empty}>`
@@ -84,19 +84,19 @@ function One({ id }) {
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./connections">Connections</a><span aria-hidden="true">/</span></nav>
     <${Loaded} found=${found} what="Loading the connection">${({ items: [row] }) => html`
-      <div class="title"><h1>${row ? html`Connection of <${Outside} text=${row.name || row.user || "a client without a name"} isName=${true} />` : "Connection"}</h1><span class="push"></span>
+      <div class="title"><h1>${row ? html`Connection of <${Outside} text=${row.name || row.user || "a client without a name"} isName />` : "Connection"}</h1><span class="push"></span>
         ${row && mayDo("connections.close") && html`<button type="button" class="button danger" onClick=${() => setClosing(row)}>Close…</button>`}</div>
       ${row
         ? html`<section class="card"><h2>Facts</h2><${Facts} items=${[
-            ["User", html`<${Outside} text=${row.user} isName=${true} />`],
+            ["User", html`<${Outside} text=${row.user} isName />`],
             ["Protocol", `${row.protocol}${row.tls ? ", TLS" : ""}`],
-            ["From", html`<${Outside} text=${row.remote} mono=${true} />`],
+            ["From", html`<${Outside} text=${row.remote} mono />`],
             ["Connected", html`<${At} at=${row.since} />`],
             ["Unsettled", counted(row.unsettled ?? 0, "message")],
             ["Not reading since", notReading(row)],
             ["Received", html`${inBytes(row.bytes_in_rate)} a second, ${inBytes(row.bytes_received)} in all`],
             ["Sent", html`${inBytes(row.bytes_out_rate)} a second, ${inBytes(row.bytes_sent)} in all`],
-            ["Id", html`<${Outside} text=${id} mono=${true} />`],
+            ["Id", html`<${Outside} text=${id} mono />`],
           ]} /></section>
           <${Loaded} found=${consumers} what="Loading its consumers">${(data) => html`<${Table} caption="What it consumes" columns=${CONSUMERS} rows=${data.items} keyOf=${({ consumer }) => consumer} next=${data.next}
             empty=${html`<p class="wait">It consumes nothing.</p>`} />`}</${Loaded}>`
@@ -120,7 +120,7 @@ function CloseDialog({ row, onClose, onDone }) {
   });
   const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main danger" disabled=${isUnderWay}>Close 1 connection</button>`;
   return html`<${Modal} title="Close this connection?" onClose=${onClose} onSubmit=${send} footer=${footer} isUnderWay=${isUnderWay}>
-    <p>Client <b><${Outside} text=${row.name} isName=${true} /></b> of user <b><${Outside} text=${row.user} isName=${true} /></b> from <${Outside} text=${row.remote} mono=${true} /> is told why and disconnected. It may connect again; to keep it out, revoke its token or change its password.</p>
+    <p>Client <b><${Outside} text=${row.name} isName /></b> of user <b><${Outside} text=${row.user} isName /></b> from <${Outside} text=${row.remote} mono /> is told why and disconnected. It may connect again; to keep it out, revoke its token or change its password.</p>
     ${held !== 0 && html`<fieldset class="form"><legend>${held === null ? "What it holds unsettled" : `The ${counted(held, "message")} that it holds`}</legend>
       <label class="check"><input type="radio" name="mode" checked=${mode === "release"} onChange=${() => setMode("release")} /><span><b>Give back</b>: no attempt is counted</span></label>
       <label class="check"><input type="radio" name="mode" checked=${mode === "fail"} onChange=${() => setMode("fail")} /><span><b>Count as failed</b>: one attempt less is left, and the last one makes a dead letter</span></label>

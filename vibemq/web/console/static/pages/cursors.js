@@ -35,8 +35,8 @@ const COLUMNS = [
   { key: "bytes", label: "Bytes", isNum: true, cell: (row) => html`<${Size} bytes=${row.backlog_bytes} />` },
   { key: "age", label: "Oldest", isTight: true, title: "Age of the oldest message that it has not acknowledged", cell: (row) => html`<${Ago} at=${row.oldest_at} suffix="" />` },
   { key: "committed", label: "Committed", isNum: true, title: "Everything below this sequence is acknowledged", cell: (row) => html`<${Count} value=${row.committed} />` },
-  { key: "owner", label: "Reader", cell: ({ owner }) => html`<${Outside} text=${owner} isName=${true} />` },
-  { key: "user", label: "User", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
+  { key: "owner", label: "Reader", cell: ({ owner }) => html`<${Outside} text=${owner} isName />` },
+  { key: "user", label: "User", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName />` },
   { key: "epoch", label: "Epoch", isNum: true, title: "Goes up with each reader that takes the cursor over", cell: ({ epoch }) => html`<${Count} value=${epoch} />` },
 ];
 
@@ -50,7 +50,7 @@ function Cursors() {
     <div class="title"><h1>Cursors</h1></div>
     <p class="lead">Readers that keep their own place in a queue, such as Spark's streams: how far each is behind, and what it has lost.</p>
     <${Filters} fields=${[{ name: "group", label: "Cursor contains", size: 20 }, { name: "queue", label: "Queue contains", size: 20 }]} />
-    <${Loaded} found=${found} what="Loading cursors">${(data) => html`<${Table} caption="Cursors" isQuiet=${true} columns=${COLUMNS} rows=${rows} keyOf=${keyOf} name="cursors" hiddenAtFirst="epoch,user" next=${data.next} sort=${sort} onSort=${(value) => setParams({ sort: value === "-backlog" ? null : value === "-name" ? "name" : value, cursor: null })}
+    <${Loaded} found=${found} what="Loading cursors">${(data) => html`<${Table} caption="Cursors" isQuiet columns=${COLUMNS} rows=${rows} keyOf=${keyOf} name="cursors" hiddenAtFirst="epoch,user" next=${data.next} sort=${sort} onSort=${(value) => setParams({ sort: value === "-backlog" ? null : value === "-name" ? "name" : value, cursor: null })}
       empty=${queue || group
         ? html`<${Empty} title="No cursor fits this filter"><p>Consumers that share a queue are on the queue's own page. <button type="button" class="button slim" onClick=${() => setParams({ queue: null, group: null, cursor: null })}>Show all cursors</button></p></${Empty}>`
         : html`<${Empty} title="There are no cursors"><p>A cursor is made when a reader by range joins a queue: a stream of Spark, or by hand:</p><pre class="code">vibemq-admin group create clicks archive --start earliest</pre></${Empty}>`} />`}</${Loaded}>
@@ -80,7 +80,7 @@ const APPLICATIONS = [
   { key: "stages", label: "Open stages", isNum: true, cell: ({ stage_count }) => html`<${Count} value=${stage_count} />` },
   { key: "bytes", label: "Bytes in them", isNum: true, cell: ({ stage_bytes }) => html`<${Size} bytes=${stage_bytes} />` },
   { key: "oldest", label: "Oldest stage", isTight: true, cell: ({ stages }) => (stages?.length ? duration(Math.max(...stages.map(({ age_ms }) => age_ms))) : html`<span class="muted">–</span>`) },
-  { key: "user", label: "Belongs to", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
+  { key: "user", label: "Belongs to", isTight: true, cell: ({ user }) => html`<${Outside} text=${user} isName />` },
 ];
 
 /** Applications that write in transactions, as Spark does; what they have staged and not committed takes room. */
@@ -115,8 +115,8 @@ function Cursor({ row: found, at, refresh }) {
       ["Behind", html`${counted(row.backlog, "message")}, <${Size} bytes=${row.backlog_bytes} />${row.oldest_at ? html`, the oldest published <${Ago} at=${row.oldest_at} />` : ""}`],
       ["Reads", paceText(pace, row)],
       ["Committed below", html`<${Count} value=${row.committed} /> of <${Count} value=${row.tail} />`],
-      ["Reader", row.owner ? html`<${Outside} text=${row.owner} isName=${true} />` : "none has joined"],
-      ["Belongs to", row.user ? html`<${Outside} text=${row.user} isName=${true} />` : "nobody"],
+      ["Reader", row.owner ? html`<${Outside} text=${row.owner} isName />` : "none has joined"],
+      ["Belongs to", row.user ? html`<${Outside} text=${row.user} isName />` : "nobody"],
       ["Epoch", html`<${Count} value=${row.epoch} />`],
       ["Keeps what it has read for", row.hold_ms ? duration(row.hold_ms) : "not at all"],
       ["Expires at a lag of", limitsText(row)],

@@ -123,7 +123,7 @@ function Job({ job, refresh }) {
       <section class="card" aria-labelledby="events"><h2 id="events">What has happened</h2><${Events} events=${job.events ?? []} /></section>
       <section class="card" aria-labelledby="how"><h2 id="how">How it was asked for</h2>
         <${Facts} items=${[
-          ["By", html`<${Outside} text=${job.user || "nobody (no authentication)"} isName=${true} />`],
+          ["By", html`<${Outside} text=${job.user || "nobody (no authentication)"} isName />`],
           ["Note", job.note ? html`<${Outside} text=${job.note} />` : null],
           ["Created", html`<${At} at=${job.created_at} />`],
           ["Started", job.started_at ? html`<${At} at=${job.started_at} />` : null],

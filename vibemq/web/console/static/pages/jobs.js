@@ -22,7 +22,7 @@ const COLUMNS = [
   { key: "progress", label: "Done", isTight: true, cell: (job) => html`<${SmallBar} job=${job} />` },
   { key: "rate", label: "Now/s", isNum: true, cell: (job) => (hasEnded(job) ? "–" : rate(job.rate_now ?? 0)) },
   { key: "again", label: "Died again", isNum: true, cell: (job) => html`<${Count} value=${job.kind === "replay" ? job.dead_again : null} />` },
-  { key: "user", label: "Started by", isTight: true, cell: (job) => html`<${Outside} text=${job.user} isName=${true} />` },
+  { key: "user", label: "Started by", isTight: true, cell: (job) => html`<${Outside} text=${job.user} isName />` },
   { key: "created", label: "When", isTight: true, cell: (job) => html`<${Ago} at=${job.created_at} />` },
   { key: "note", label: "Note", className: "wrap", cell: (job) => html`<${Outside} text=${job.note} />` },
 ];
@@ -37,7 +37,7 @@ function Jobs() {
     <div class="title"><h1>Jobs</h1></div>
     <p class="lead">Replays, purges and exports of dead letters. The broker carries them out by itself, also when this page is closed, and goes on with them after a restart.</p>
     <${Filters} fields=${[{ name: "state", label: "State", kind: "select", options: STATES }]} />
-    <${Loaded} found=${found} what="Loading jobs">${(data) => html`<${Table} caption="Jobs" isQuiet=${true} columns=${COLUMNS} rows=${rows} keyOf=${({ job }) => job} name="jobs" hiddenAtFirst="note" next=${data.next}
+    <${Loaded} found=${found} what="Loading jobs">${(data) => html`<${Table} caption="Jobs" isQuiet columns=${COLUMNS} rows=${rows} keyOf=${({ job }) => job} name="jobs" hiddenAtFirst="note" next=${data.next}
       empty=${state
         ? html`<${Empty} title="No job is in this state"><p>Choose <em>Any state</em> to see all that are kept.</p></${Empty}>`
         : html`<${Empty} title="There are no jobs"><p>A job begins on the page <a href="./dead-letters">Dead letters</a>: filter, look at the preview, then <em>Replay</em> or <em>Purge</em>. On the command line, <code>vibemq-admin dlq replay</code> starts one.</p><p>Finished jobs stay here for seven days.</p></${Empty}>`} />`}</${Loaded}>

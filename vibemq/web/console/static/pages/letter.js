@@ -85,7 +85,7 @@ function Letter({ letter, filter, back, onSent }) {
             ["Queue", html`<a href=${link("queue", { queue })}><${Name} name=${queue} /></a>`],
             ["Group", letter.group ? html`<${Name} name=${letter.group} />` : null],
             ["Sequence", letter.sequence],
-            ["Message id", html`<${Outside} text=${letter.id} mono=${true} />`],
+            ["Message id", html`<${Outside} text=${letter.id} mono />`],
             ["Attempts", attemptsText(letter)],
             ["Replayed before", counted(letter.replay_count ?? 0, "time")],
             ["SHA-256", letter.sha256 ? html`<code>${letter.sha256}</code>` : null],
@@ -110,7 +110,7 @@ function Why({ letter }) {
   return html`<section class="card why" aria-labelledby="why">
     <h2 id="why">Why it died: ${reasonText(letter.reason)}${attempts}</h2>
     ${letter.error
-      ? html`<p>What the consumer${group} said:</p><div class="code wrapped" role="region" aria-label="Error" tabindex="0"><${Outside} text=${letter.error} lines=${true} /></div>
+      ? html`<p>What the consumer${group} said:</p><div class="code wrapped" role="region" aria-label="Error" tabindex="0"><${Outside} text=${letter.error} lines /></div>
         <div class="buttons"><${Copy} text=${letter.error} what="the error" label="Copy the error" /></div>`
       : html`<p>${isHidden(letter) ? html`<${Hidden} what="The error is" />` : "No consumer gave an error."}</p>`}
     <p>${why}</p>
@@ -130,9 +130,9 @@ function Life({ letter }) {
   const ended = letter.first_failed_at ? (toDate(letter.dead_at) > toDate(letter.first_failed_at) ? `, ${failing} later` : " of it") : waited ? `, ${waited} later` : "";
   return html`<ol class="steps">
     ${earlier && html`<li><div>It was dead letter <a href=${letterLink(earlier, letter.queue)}>${earlier}</a> before, and was replayed${letter.replay_count > 1 ? ` (${count(letter.replay_count)} times by now)` : ""}.</div></li>`}
-    <li><div>Published <div class="small muted"><${At} at=${letter.published_at} millis=${true} /></div></div></li>
-    ${letter.first_failed_at && html`<li><div>Failed first, ${waited} later <div class="small muted"><${At} at=${letter.first_failed_at} millis=${true} /></div></div></li>`}
-    <li class="last"><div>Died${ended} · <${Ago} at=${letter.dead_at} /> <div class="small muted"><${At} at=${letter.dead_at} millis=${true} /></div></div></li>
+    <li><div>Published <div class="small muted"><${At} at=${letter.published_at} millis /></div></div></li>
+    ${letter.first_failed_at && html`<li><div>Failed first, ${waited} later <div class="small muted"><${At} at=${letter.first_failed_at} millis /></div></div></li>`}
+    <li class="last"><div>Died${ended} · <${Ago} at=${letter.dead_at} /> <div class="small muted"><${At} at=${letter.dead_at} millis /></div></div></li>
   </ol>`;
 }
 

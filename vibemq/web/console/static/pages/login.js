@@ -53,7 +53,7 @@ function Login() {
     enter(kind === "password" ? { user, password: secret } : { token: secret });
   };
   return html`<main class="login"><div class="card">
-    <div class="brand"><img src=${new URL("../icon.svg", import.meta.url).href} alt="" /><span>${broker?.broker_name ? html`<${Outside} text=${broker.broker_name} isName=${true} />` : "VibeMQ"}</span></div>
+    <div class="brand"><img src=${new URL("../icon.svg", import.meta.url).href} alt="" /><span>${broker?.broker_name ? html`<${Outside} text=${broker.broker_name} isName />` : "VibeMQ"}</span></div>
     <h1>Log in</h1>
     <p class="muted">With a user of this broker.</p>
     <form class="form" onSubmit=${submit}>

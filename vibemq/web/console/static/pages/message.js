@@ -56,9 +56,9 @@ function Message() {
     ${found.data === undefined && found.problem?.status === 404 ? html`<div class="table-box"><${Empty} title="This message is not in the queue"><p>It was consumed, removed or moved, or never existed. Messages that failed for good are among the <a href=${link("dead-letters", { queue })}>dead letters</a>.</p></${Empty}></div>` : html`<${Loaded} found=${found} what="Reading the message">${(data) => html`
       <div class="grid"><section class="card"><h2>Facts</h2><${Facts} items=${[
         ["State", html`${STATES[data.state] ?? data.state}${data.due_at ? html` until <${At} at=${data.due_at} />` : ""}`],
-        ...(data.holders ?? []).map((holder) => ["Held by", html`<a href=${link("connections", { id: holder.connection })}><${Outside} text=${holder.client || holder.user || holder.connection} isName=${true} /></a>${holder.group ? html` for group <${Name} name=${holder.group} />` : ""}, until <${At} at=${holder.deadline_at} />`]),
-        ["Id", html`<${Outside} text=${data.id} mono=${true} />`],
-        ["Published", html`<${At} at=${data.published_at} millis=${true} />`],
+        ...(data.holders ?? []).map((holder) => ["Held by", html`<a href=${link("connections", { id: holder.connection })}><${Outside} text=${holder.client || holder.user || holder.connection} isName /></a>${holder.group ? html` for group <${Name} name=${holder.group} />` : ""}, until <${At} at=${holder.deadline_at} />`]),
+        ["Id", html`<${Outside} text=${data.id} mono />`],
+        ["Published", html`<${At} at=${data.published_at} millis />`],
         ["Priority", priorityText(data.priority)],
         ["Attempts", count(data.attempts)],
         data.expires_at && ["Expires", html`<${At} at=${data.expires_at} />`],

@@ -184,8 +184,8 @@ function Now({ data, onChange }) {
 
 /** @type {Columns<Row<"queues/{queue}/consumers">>} */
 const CONSUMERS = [
-  { key: "client", label: "Client", isHead: true, cell: ({ client, connection }) => html`<a data-open href=${link("connections", { id: connection })}><${Outside} text=${client || connection || "unnamed"} isName=${true} /></a>` },
-  { key: "user", label: "User", cell: ({ user }) => html`<${Outside} text=${user} isName=${true} />` },
+  { key: "client", label: "Client", isHead: true, cell: ({ client, connection }) => html`<a data-open href=${link("connections", { id: connection })}><${Outside} text=${client || connection || "unnamed"} isName /></a>` },
+  { key: "user", label: "User", cell: ({ user }) => html`<${Outside} text=${user} isName />` },
   ...HELD,
 ];
 
@@ -204,7 +204,7 @@ const groupColumns = (queue, open) => [
   { key: "name", label: "Group", isHead: true, cell: ({ name, cursor }) => (cursor ? html`<a href=${link("cursors", { queue, group: name })}><${Name} name=${name} /></a>` : html`<${Name} name=${name} />`) },
   { key: "waiting", label: "Waiting", isNum: true, cell: ({ waiting }) => html`<${Count} value=${waiting} />` },
   { key: "in_flight", label: "In flight", isNum: true, cell: ({ in_flight }) => html`<${Count} value=${in_flight} />` },
-  { key: "where", label: "Filter", className: "clip", cell: ({ where }) => html`<${Outside} text=${where} mono=${true} />` },
+  { key: "where", label: "Filter", className: "clip", cell: ({ where }) => html`<${Outside} text=${where} mono />` },
   { key: "consumers", label: "Consumers", isNum: true, cell: ({ consumers }) => html`<${Count} value=${consumers} />` },
   { key: "do", label: html`<span class="hidden-text">Change</span>`, isTight: true, cell: (group) => !group.cursor && group.durable && mayManage(queue, group.name, group.user) && html`<button type="button" class="button slim" onClick=${() => open("seek", group)}>Seek…</button> <button type="button" class="button danger slim" onClick=${() => open("remove", group)}>Delete…</button>` },
 ];
@@ -241,7 +241,7 @@ const PREVIEW_BYTES = 200;
 const TIMES = [["", "At any time"], ["900000", "In the last 15 min"], ["3600000", "In the last hour"], ["86400000", "In the last day"], ["604800000", "In the last week"]];
 
 const previewOf = ({ payload, payload_base64, truncated }) =>
-  payload_base64 !== undefined ? html`<span class="muted">binary</span>` : html`<${Outside} text=${(payload ?? "").slice(0, PREVIEW_BYTES)} mono=${true} isName=${false} />${truncated ? "…" : ""}`;
+  payload_base64 !== undefined ? html`<span class="muted">binary</span>` : html`<${Outside} text=${(payload ?? "").slice(0, PREVIEW_BYTES)} mono isName=${false} />${truncated ? "…" : ""}`;
 
 /** "name:value, name:value" as the API takes it; what is no pair is left out. */
 const headersOf = (text) => text?.split(",").map((pair) => pair.trim()).filter((pair) => pair.indexOf(":") > 0);
@@ -249,11 +249,11 @@ const headersOf = (text) => text?.split(",").map((pair) => pair.trim()).filter((
 function columnsOf(queue, state) {
   return [
     { key: "sequence", label: "Sequence", isHead: true, cell: ({ sequence }) => html`<a data-open href=${link("message", { queue, sequence })}>${count(sequence)}</a>` },
-    { key: "id", label: "Id", className: "clip", cell: ({ id }) => html`<${Outside} text=${id} mono=${true} />` },
+    { key: "id", label: "Id", className: "clip", cell: ({ id }) => html`<${Outside} text=${id} mono />` },
     { key: "published", label: "Published", isTight: true, cell: ({ published_at }) => html`<${Ago} at=${published_at} />` },
     !state && { key: "state", label: "State", isTight: true, cell: (row) => STATES.find(([key]) => key === row.state)?.[1] ?? "Settled" },
     state === "delayed" && { key: "due", label: "Due", isTight: true, cell: ({ due_at }) => html`<${At} at=${due_at} />` },
-    state === "in_flight" && { key: "holder", label: "Held by", cell: ({ holders }) => html`${(holders ?? []).map(({ client, connection, user, group }) => html`<div><a href=${link("connections", { id: connection })}><${Outside} text=${client || user || connection} isName=${true} /></a>${group ? html` <span class="muted">(<${Outside} text=${group} isName=${true} />)</span>` : ""}</div>`)}` },
+    state === "in_flight" && { key: "holder", label: "Held by", cell: ({ holders }) => html`${(holders ?? []).map(({ client, connection, user, group }) => html`<div><a href=${link("connections", { id: connection })}><${Outside} text=${client || user || connection} isName /></a>${group ? html` <span class="muted">(<${Outside} text=${group} isName />)</span>` : ""}</div>`)}` },
     state === "in_flight" && { key: "deadline", label: "Deadline", isTight: true, cell: ({ holders }) => html`<${At} at=${holders?.[0]?.deadline_at} />` },
     { key: "attempts", label: "Attempts", isNum: true, cell: ({ attempts }) => count(attempts ?? 0) },
     { key: "size", label: "Size", isNum: true, cell: ({ payload_size }) => html`<${Size} bytes=${payload_size} />` },
@@ -279,7 +279,7 @@ function Messages({ data }) {
       { name: "newer_than_ms", label: "Published", kind: "select", options: TIMES },
     ]} />
     <${Loaded} found=${found} what="Looking into the queue">${(page) => html`
-      <${Table} name="messages" caption=${`${state ? STATES.find(([key]) => key === state)[1] : "Found"} messages`} isQuiet=${true} rows=${page.items} keyOf=${({ sequence }) => sequence} columns=${columnsOf(queue, state)} next=${page.next ?? null}
+      <${Table} name="messages" caption=${`${state ? STATES.find(([key]) => key === state)[1] : "Found"} messages`} isQuiet rows=${page.items} keyOf=${({ sequence }) => sequence} columns=${columnsOf(queue, state)} next=${page.next ?? null}
         bar=${page.examined !== undefined && html`<span role="status">${counted(page.items.length, "message")} found among ${count(page.examined)} ${page.next ? "that could be looked at in a moment; the next page goes on there" : "looked at"}.</span>`}
         empty=${isSearch ? html`<${Empty} title=${page.next ? "Nothing found so far" : cursor ? "No more messages fit" : "No message fits"}><p>Messages that failed for good are among the <a href=${link("dead-letters", { queue, message_id, header: headers })}>dead letters</a>.</p></${Empty}>` : html`<${Empty} title=${NOTHING[state][0]}><p>${NOTHING[state][1]}</p>${newer_than_ms && html`<p>Only what was published in the chosen time is looked at.</p>`}</${Empty}>`} />`}</${Loaded}>
     <p class="muted small">Looking takes nothing: no message is handed out, counted or moved. Oldest ready: ${data.oldest_at ? html`<${Ago} at=${data.oldest_at} suffix="" />` : "–"}.</p>
@@ -346,8 +346,8 @@ function Tail({ queue }) {
         <span class="muted small">${hasGap && isLive ? "Messages that came while this was paused or not seen are not here. " : ""}${skipped > 0 ? `${count(skipped)} left out: more come than are shown (50 a second).` : "New messages are shown at the top, and stay in the queue."}</span>
         <span class="push"></span>${rows.length > 0 && html`<button type="button" class="button slim" onClick=${() => { setRows([]); setSkipped(0); setGap(false); }}>Clear</button>`}</div>
       ${rows.length === 0 ? html`<${Empty} title="Waiting for the next message"><p>What is published to this queue from now on is shown here, up to 50 messages a second.</p></${Empty}>` : html`<ul class="tail" tabindex="0" aria-label="New messages">${rows.map((row) => html`<li key=${row.sequence}>
-        <span class="line"><a data-open href=${link("message", { queue, sequence: row.sequence })}>${count(row.sequence)}</a><${At} at=${row.published_at} millis=${true} /><span>${size(row.payload_size)}</span><${Outside} text=${row.id} mono=${true} /></span>
-        <span class="body">${row.payload_base64 !== undefined ? html`<span class="muted">binary</span>` : html`<${Outside} text=${(row.payload ?? "").slice(0, SHOWN_CHARACTERS)} lines=${true} />`}</span></li>`)}</ul>`}
+        <span class="line"><a data-open href=${link("message", { queue, sequence: row.sequence })}>${count(row.sequence)}</a><${At} at=${row.published_at} millis /><span>${size(row.payload_size)}</span><${Outside} text=${row.id} mono /></span>
+        <span class="body">${row.payload_base64 !== undefined ? html`<span class="muted">binary</span>` : html`<${Outside} text=${(row.payload ?? "").slice(0, SHOWN_CHARACTERS)} lines />`}</span></li>`)}</ul>`}
     </div>
     ${problem && html`<${Trouble} problem=${problem} retry=${() => setAttempt(attempt + 1)} />`}
     <${Commands} request=${{ path: path`queues/${queue}/tail`, headers: { accept: "text/event-stream" }, stream: true }} />`;

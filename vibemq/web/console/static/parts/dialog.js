@@ -155,7 +155,7 @@ function Asking({ question: begun }) {
     ${question.nothing && html`<p role="status"><strong>${question.nothing}</strong></p>`}
     ${question.reversible && html`<p class="muted">${question.reversible}</p>`}
     ${question.instead}
-    ${wanted !== null && html`<div class="field"><label for=${id}>Type <strong><${Outside} text=${wanted} mono=${true} /></strong> to confirm</label>
+    ${wanted !== null && html`<div class="field"><label for=${id}>Type <strong><${Outside} text=${wanted} mono /></strong> to confirm</label>
       <input id=${id} ref=${field} value=${typed} autocomplete="off" spellcheck=${false} autofocus onInput=${(event) => setTyped(event.target.value)} /></div>`}
     ${question.commands && html`<${Commands} ...${question.commands} />`}
     ${(problem ?? unseen) && html`<${Trouble} problem=${problem ?? unseen} />`}

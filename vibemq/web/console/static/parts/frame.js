@@ -62,7 +62,7 @@ function Top({ here }) {
   return html`
     <header class="top">
       <button type="button" class="tool menu-button" aria-expanded=${String(isOpen)} aria-controls="nav" onClick=${() => setOpen(!isOpen)}><${Icon} name="menu" /><span class="word">Menu</span></button>
-      <a class="brand" href="./"><img src=${new URL("../icon.svg", import.meta.url).href} alt="" /><span><span class="broker">${found?.broker_name ? html`<${Outside} text=${found.broker_name} isName=${true} />` : "VibeMQ"}</span><span class="version">${found ? `VibeMQ ${found.version}` : " "}</span></span></a>
+      <a class="brand" href="./"><img src=${new URL("../icon.svg", import.meta.url).href} alt="" /><span><span class="broker">${found?.broker_name ? html`<${Outside} text=${found.broker_name} isName />` : "VibeMQ"}</span><span class="version">${found ? `VibeMQ ${found.version}` : " "}</span></span></a>
       ${found && html`<${Health} />`}
       <span class="push"></span>
       <div class="tools">
@@ -101,8 +101,8 @@ const leave = (how) => logOut(how).catch(({ message }) => say(html`You may still
 
 function Who({ found }) {
   if (!asksForLogin()) return html`<span class="tool" title="This broker asks nobody for a password: setting auth"><${Icon} name="access" /><span class="word">no authentication</span></span>`;
-  return html`<${Menu} tool=${true} label=${html`<${Icon} name="access" /><span class="word"><${Outside} text=${found.user ?? "token"} isName=${true} /></span>`}>
-    <p class="small muted">${found.superuser ? "Superuser" : "Limited user"} <${Outside} text=${found.user ?? ""} isName=${true} /></p>
+  return html`<${Menu} tool label=${html`<${Icon} name="access" /><span class="word"><${Outside} text=${found.user ?? "token"} isName /></span>`}>
+    <p class="small muted">${found.superuser ? "Superuser" : "Limited user"} <${Outside} text=${found.user ?? ""} isName /></p>
     <a class="button slim" href="./access">My rights</a>
     <button type="button" class="button slim" onClick=${() => leave()}>Log out</button>
     <button type="button" class="button slim" onClick=${() => leave({ everywhere: true })}>Log out everywhere</button>

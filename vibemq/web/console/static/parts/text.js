@@ -15,10 +15,10 @@ export function Outside({ text, lines = false, mono = false, isName = mono }) {
   )}</bdi>`;
 }
 
-export const Name = ({ name }) => html`<${Outside} text=${name} mono=${true} />`;
+export const Name = ({ name }) => html`<${Outside} text=${name} mono />`;
 
 /** A sentence of the broker: what stands between backticks is code. */
-export const Prose = ({ text }) => codePieces(String(text ?? "")).map(([piece, isCode]) => (isCode ? html`<code><${Outside} text=${piece} isName=${true} /></code>` : html`<${Outside} text=${piece} />`));
+export const Prose = ({ text }) => codePieces(String(text ?? "")).map(([piece, isCode]) => (isCode ? html`<code><${Outside} text=${piece} isName /></code>` : html`<${Outside} text=${piece} />`));
 
 /** An instant in the chosen zone, the other one as its title. */
 export function At({ at, millis = false }) {

@@ -111,7 +111,7 @@ function Slice({ pieces, isWhole, way }) {
   }, []);
   if (!isNear) return html`<span ref=${own} class="lines" style=${{ height: `${1.55 * pieces.join().split("\n").length}em` }}></span>`;
   return html`<span class=${isWhole ? "lines" : ""}>${pieces.map(([kind, piece]) => {
-    const shown = kind || way === "text" ? html`<${Outside} text=${piece} lines=${true} />` : piece;
+    const shown = kind || way === "text" ? html`<${Outside} text=${piece} lines />` : piece;
     return kind ? html`<span class=${`t-${kind}`}>${shown}</span>` : shown;
   })}</span>`;
 }
@@ -123,6 +123,6 @@ export function Headers({ headers, caption = "Headers" }) {
   return html`<div class="table-scroll" role="region" aria-label=${caption} tabindex="0"><table>
     <caption class="hidden-text">${caption}</caption>
     <thead><tr><th scope="col">Header</th><th scope="col">Value</th></tr></thead>
-    <tbody>${entries.map(([name, value]) => html`<tr><th scope="row"><${Outside} text=${name} mono=${true} /></th><td class="wrap">${value === null ? html`<span class="muted">hidden</span>` : html`<${Outside} text=${value} mono=${true} />`}</td></tr>`)}</tbody>
+    <tbody>${entries.map(([name, value]) => html`<tr><th scope="row"><${Outside} text=${name} mono /></th><td class="wrap">${value === null ? html`<span class="muted">hidden</span>` : html`<${Outside} text=${value} mono />`}</td></tr>`)}</tbody>
   </table></div>`;
 }

@@ -62,7 +62,7 @@ export function toldOf(job, queue = null) {
 function canaryOf(job, queue) {
   const [letters, isOne] = [counted(job.done, "letter"), job.done === 1];
   if (isCanaryStuck(job, queue)) {
-    return [`${targetOf(job)} has no consumer, so the canary cannot pass.`, `${letters} ${isOne ? "waits" : "wait"} there until something consumes ${isOne ? "it" : "them"}.`];
+    return [`${targetOf(job)} has no consumer, so the canary cannot pass.`, `${letters} ${isOne ? "waits" : "wait"} there for one.`];
   }
   if (!holdsBack(job)) {
     return [`The canary is all there is: ${letters} ${isOne ? "was" : "were"} replayed, and no others are held back.`, `The job ends when ${isOne ? "it is" : "all of them are"} settled.`];

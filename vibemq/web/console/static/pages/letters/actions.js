@@ -209,12 +209,12 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
   const isReady = asked.data !== null && chosen > 0 && !isUnderWay && (!needsNumber || typed.trim() === String(chosen));
   const footer = html`
     <button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button>
-    <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <${Outside} text=${where} isName=${true} /></button>`;
-  return html`<${Modal} title="Replay dead letters" broad=${true} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer} isUnderWay=${isUnderWay}>
+    <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <${Outside} text=${where} isName /></button>`;
+  return html`<${Modal} title="Replay dead letters" broad onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer} isUnderWay=${isUnderWay}>
     <p>Each letter leaves the dead letters and enters its queue again in one step. Consumers get it as a new message. A letter that dies again comes back here.</p>
     <${Which} filter=${filter} />
     ${before && preview && html`<p>Job ${before.job} has replayed <b>${counted(before.done, "letter")}</b>, and <b>${count(all)}</b> ${all === 1 ? "is" : "are"} left of the ${count(before.done + all)} that it might have.</p>`}
-    <${Steady}>${preview ? html`<${Preview} preview=${preview} withTargets=${true} chosen=${chosen} rate=${rate} />` : asked.problem ? html`<${Trouble} problem=${asked.problem} />` : html`<${Waiting} what="Looking what would happen" />`}</${Steady}>
+    <${Steady}>${preview ? html`<${Preview} preview=${preview} withTargets chosen=${chosen} rate=${rate} />` : asked.problem ? html`<${Trouble} problem=${asked.problem} />` : html`<${Waiting} what="Looking what would happen" />`}</${Steady}>
     <div class="options-row">
       <div class="field"><span class="label">How many</span>
         <${Segments} label="How many letters" value=${few === null ? "all" : "few"} options=${[["all", preview?.exact === false ? "All that fit" : `All ${count(all)}`], ["few", "Only the first"]]} onChange=${(value) => setFew(value === "all" ? null : FEW)} /></div>
@@ -229,7 +229,7 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
       <${RateSlider} rate=${rate} onChange=${setRate} />
       <div class="options-row">
         ${Boolean(guard) && html`<${Whole} label="Letters of the canary" value=${guard} set=${(value) => setCanary(value === "" ? null : Number(value))} />`}
-        <${Whole} label="Wait while the queue has more ready than" value=${maxReady} set=${setMaxReady} isZeroFine=${true} placeholder="never" />
+        <${Whole} label="Wait while the queue has more ready than" value=${maxReady} set=${setMaxReady} isZeroFine placeholder="never" />
         <${Whole} label="Stop when so many died again" value=${stopAfter} set=${setStopAfter} placeholder="never" />
         <${Field} label="Note, for the audit">${(id) => html`<${DraftInput} id=${id} value=${note} maxlength="200" finish=${setNote} />`}</${Field}>
       </div>

@@ -54,10 +54,10 @@ export function EditDialog({ letter, onClose, onDone }) {
   const footer = isReview
     ? html`<button key="back" type="button" class="button" disabled=${isUnderWay} onClick=${() => setReview(false)}>Back to editing</button><span class="push"></span>
         <button key="cancel" type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button>
-        <button key="send" type="submit" class="button main" disabled=${isUnderWay}>Replay 1 ${isSame ? "letter, unchanged," : "edited letter"} to <${Outside} text=${to || letter.queue} isName=${true} /></button>`
+        <button key="send" type="submit" class="button main" disabled=${isUnderWay}>Replay 1 ${isSame ? "letter, unchanged," : "edited letter"} to <${Outside} text=${to || letter.queue} isName /></button>`
     : html`<button key="cancel" type="button" class="button" onClick=${onClose}>Cancel</button>
         <button key="review" type="submit" class="button main" disabled=${Boolean(wrong)}>${isSame ? "Review: nothing is changed yet" : "Review the changes"}</button>`;
-  return html`<${Modal} title=${`Edit and replay letter ${letter.dead_id}`} broad=${true} onClose=${onClose} onSubmit=${isReview ? send : () => setReview(true)} footer=${footer} isUnderWay=${isUnderWay}>
+  return html`<${Modal} title=${`Edit and replay letter ${letter.dead_id}`} broad onClose=${onClose} onSubmit=${isReview ? send : () => setReview(true)} footer=${footer} isUnderWay=${isUnderWay}>
     ${isReview
       ? html`<h3 ref=${heading} tabindex="-1">What will change</h3><${Review} before=${before} body=${body} changed=${changed} letter=${letter} to=${to} broken=${broken} />
           <${Commands} admin=${editLine(letter, request)} request=${{ method: "POST", path: path`dead-letters/${String(letter.dead_id)}/edit`, body: request }} />`
@@ -137,7 +137,7 @@ function Review({ before, body, changed, letter, to, broken }) {
     <h3>Body</h3>
     ${changed.body
       ? html`<div class="line-diff" role="region" aria-label="Changes of the body" tabindex="0">${lines.map((line) =>
-          line.kind === "fold" ? html`<div class="fold"><span></span><span>… ${counted(line.count, "line")} ${FOLDED[line.of]}</span></div>` : html`<div class=${line.kind}><span aria-hidden="true">${{ added: "+", removed: "−", same: "" }[line.kind]}</span><span>${line.kind !== "same" && html`<span class="hidden-text">${line.kind}: </span>`}<${Outside} text=${line.text || " "} lines=${true} /></span></div>`,
+          line.kind === "fold" ? html`<div class="fold"><span></span><span>… ${counted(line.count, "line")} ${FOLDED[line.of]}</span></div>` : html`<div class=${line.kind}><span aria-hidden="true">${{ added: "+", removed: "−", same: "" }[line.kind]}</span><span>${line.kind !== "same" && html`<span class="hidden-text">${line.kind}: </span>`}<${Outside} text=${line.text || " "} lines /></span></div>`,
         )}</div>`
       : html`<p class="muted">It stays as it is.</p>`}
     <h3>Headers</h3>

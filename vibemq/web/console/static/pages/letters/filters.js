@@ -33,7 +33,7 @@ export function LetterFilters({ filter, queues, change }) {
   return html`<search class=${`card letter-filters ${isShown ? "shown" : ""}`}>
     <button type="button" class="button slim fold" aria-expanded=${String(isShown)} onClick=${() => setShown(!isShown)}>${isShown ? "Hide the filter fields" : used ? `Filter (${used} set)` : "Filter"}</button>
     <form class="filters" onSubmit=${(event) => event.preventDefault()}>
-      <${TextField} label="Error contains" name="error" size="20" value=${filter.error} set=${(error) => set({ error })} search=${true} />
+      <${TextField} label="Error contains" name="error" size="20" value=${filter.error} set=${(error) => set({ error })} search />
       <${TextField} label="Queue" name="queue" size="13" value=${filter.queue} list=${queues} set=${(queue) => set({ queue })} />
       <label class="field"><span class="label">Reason</span>
         <select name="reason" value=${filter.reason ?? ""} onChange=${(event) => set({ reason: event.target.value })}>

@@ -38,10 +38,10 @@ export function LetterTable({ found, filter, meant, sum, ticked, onTick, may, op
     { key: "error", label: "Error", className: "wrap letter-error", cell: (row) => (row.error ? html`<span title=${visible(row.error)}><${Outside} text=${row.error} /></span>` : html`<span class="muted">${isHidden(row) ? "hidden" : "none"}</span>`) },
     { key: "attempts", label: "Tries", isNum: true, title: "Attempts: how often consumers got it", cell: (row) => html`<${Count} value=${row.attempts} />` },
     { key: "replays", label: "Replays", isNum: true, title: "How often it was replayed before", cell: (row) => html`<${Count} value=${row.replay_count ?? 0} />` },
-    { key: "message", label: "Message id", isTight: true, cell: (row) => html`<${Outside} text=${row.id} mono=${true} />` },
+    { key: "message", label: "Message id", isTight: true, cell: (row) => html`<${Outside} text=${row.id} mono />` },
   ];
   return html`<${Table}
-    caption="Dead letters" isQuiet=${true} columns=${columns} rows=${letters} keyOf=${(row) => row.dead_id} name="letters" hiddenAtFirst="message,replays"
+    caption="Dead letters" isQuiet columns=${columns} rows=${letters} keyOf=${(row) => row.dead_id} name="letters" hiddenAtFirst="message,replays"
     ticked=${ticked} onTick=${onTick} isOld=${found.isOld} next=${found.data?.next ?? null} rowClass=${() => (found.isOld ? "gone" : "")} empty=${empty}
     bar=${html`<${Actions} ticked=${ticked} onTick=${onTick} meant=${meant} sum=${sum} may=${may} open=${open} isEmpty=${letters.length === 0} />${hasMoved && html`<button type="button" class="button quiet slim" onClick=${() => setAgain(again + 1)}>Sort again</button>`}`}
   />`;

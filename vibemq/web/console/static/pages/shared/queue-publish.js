@@ -38,7 +38,7 @@ export function Publish({ queue, onClose, like }) {
   });
   const header = assigned(headers.filter(({ name }) => name).map(({ name, value }) => [name, value]));
   const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Close</button><button type="submit" class="button main" disabled=${isUnderWay}>Publish ${sent.length ? "another" : "message"}</button>`;
-  return html`<${Modal} broad=${true} title=${html`Publish to <${Name} name=${queue} />`} onClose=${onClose} onSubmit=${() => ttl !== null && delay !== null && send()} footer=${footer} isUnderWay=${isUnderWay}>
+  return html`<${Modal} broad title=${html`Publish to <${Name} name=${queue} />`} onClose=${onClose} onSubmit=${() => ttl !== null && delay !== null && send()} footer=${footer} isUnderWay=${isUnderWay}>
     <${Field} label="Body" hint=${isJson ? "It is valid JSON." : looksLikeJson ? `It begins like JSON and is none: ${jsonProblem(body)} It can be published as it is.` : "Text, as it is."}>${(id, about) => html`<textarea id=${id} aria-describedby=${about} value=${body} autofocus spellcheck=${false} onInput=${(event) => setBody(event.target.value)}></textarea>`}</${Field}>
     ${isJson && html`<div><button type="button" class="button slim" onClick=${() => setBody(laidOut(body))}>Lay out</button></div>`}
     <fieldset class="form"><legend>Headers</legend>

@@ -20,7 +20,7 @@ export const STATES = {
   flowing: { text: "Flowing", tone: "good", title: "Consumers keep up with publishers" },
   falling_behind: { text: "Falling behind", tone: "warn", title: "More comes in than is settled" },
   awaiting_acks: { text: "Waiting for acks", tone: "", title: "Consumers hold messages and have settled none for some seconds. One that is at its limit (prefetch) gets no more until it settles some" },
-  stuck: { text: "Stuck", tone: "warn", title: "Messages are ready, and for a minute consumers and cursors have taken and settled nothing. A consumer that is at its limit (prefetch) gets no more until it settles some" },
+  stuck: { text: "Stuck", tone: "warn", title: "Messages are ready, and for a minute consumers and cursors have taken and settled nothing. One that is at its limit (prefetch) gets no more until it settles some" },
   full: { text: "Full", tone: "warn", title: "A limit of the queue is reached" },
   no_consumer: { text: "No consumer", tone: "warn", title: "Messages wait and nobody consumes" },
 };
@@ -53,7 +53,7 @@ export function Resources({ resources }) {
   const { memory, disk, journal } = resources;
   return html`
     ${memory && html`<${Meter} label="Memory" value=${memory.used} most=${memory.limit} stopsAt=${memory.watermark} none="no limit is set" />`}
-    ${disk && html`<${Meter} label="Disk" value=${disk.used} most=${disk.total ?? disk.used + disk.free} stopsAt=${disk.watermark} isFree=${true} />`}
+    ${disk && html`<${Meter} label="Disk" value=${disk.used} most=${disk.total ?? disk.used + disk.free} stopsAt=${disk.watermark} isFree />`}
     ${journal && html`<${Meter} label="Journal" value=${journal.bytes} most=${journal.limit} none="" />`}`;
 }
 
@@ -82,8 +82,8 @@ const heldSince = ({ in_flight, oldest_held_ms, ack_timeout_ms }) =>
 
 /** @type {Columns<Row<"queues/{queue}/consumers">>} */
 export const HELD = [
-  { key: "group", label: "Group", cell: ({ group }) => html`<${Outside} text=${group} mono=${true} />` },
-  { key: "prefetch", label: "Prefetch used", isNum: true, title: "Messages that it holds, of those that it may hold. At its limit it gets no more until it settles some", cell: ({ in_flight, prefetch }) => html`${count(in_flight)} / ${prefetch ? count(prefetch) : "∞"}${prefetch && in_flight >= prefetch ? html` <span class="muted small">at its limit</span>` : ""}` },
+  { key: "group", label: "Group", cell: ({ group }) => html`<${Outside} text=${group} mono />` },
+  { key: "prefetch", label: "Prefetch used", isNum: true, title: "Messages that it holds, of those that it may hold. One that is at its limit gets no more until it settles some", cell: ({ in_flight, prefetch }) => html`${count(in_flight)} / ${prefetch ? count(prefetch) : "∞"}${prefetch && in_flight >= prefetch ? html` <span class="muted small">at its limit</span>` : ""}` },
   { key: "oldest", label: "Oldest held", isNum: true, cell: heldSince },
   { key: "last", label: "Last ack", isNum: true, cell: ({ last_ack_at }) => html`<${Ago} at=${last_ack_at} />` },
 ];
