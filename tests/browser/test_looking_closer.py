@@ -470,7 +470,7 @@ def test_the_page_of_a_queue_says_so_when_it_is_deleted(full_broker: ServedBroke
         mq.delete_queue("short-lived")
     # A part of the page may hear of it before the page does.
     page.get_by_text("Oldest waiting").wait_for(state="detached")
-    page.get_by_role("alert").get_by_text("does not exist", exact=False).first.wait_for()
+    page.get_by_role("alert").get_by_text("There is no queue of this name").wait_for()
 
 
 def test_an_address_that_names_no_queue_takes_the_stream_from_no_other_tab(

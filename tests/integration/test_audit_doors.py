@@ -99,7 +99,7 @@ def test_who_came_in_and_what_changed_by_every_door(broker: MeshBroker, tmp_path
     assert purge["resource"] == "jobs"
     assert {record["address"] for record in records(broker)} == {"127.0.0.1"}
     assert {record["user"] for record in records(broker, queue="made-by-mesh")} == {"ann"}
-    [file] = (tmp_path / "data" / "audit").iterdir()
+    [file] = (tmp_path / "data" / "audit").glob("audit-*.jsonl")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert b"pw" not in file.read_bytes()
 
@@ -119,7 +119,7 @@ async def test_what_the_web_server_does_until_its_end_is_recorded(
             close()
 
         monkeypatch.setattr(broker._listeners.web, "close", close_late)
-    [file] = (tmp_path / "audit").iterdir()
+    [file] = (tmp_path / "audit").glob("audit-*.jsonl")
     assert b'"user": "late"' in file.read_bytes()
 
 

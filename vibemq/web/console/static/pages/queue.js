@@ -59,7 +59,7 @@ function NoQueue({ queue, isCreating, setCreating }) {
   return html`
     <nav class="crumbs" aria-label="Where this is"><a href="./queues">Queues</a><span aria-hidden="true">/</span></nav>
     <div class="title"><h1><${Name} name=${queue} /></h1></div>
-    <div class="card"><${Empty} title="There is no queue of this name">
+    <div class="card" role="alert"><${Empty} title="There is no queue of this name">
       <p>It was deleted, or it never existed.${may("inspect", queue) ? html` Dead letters outlive their queue: <a href=${link("dead-letters", { queue })}>see whether there are any</a>.` : ""}</p>
       <div class="buttons">${mayCreate && html`<button type="button" class="button main" onClick=${() => setCreating(true)}>Create this queue</button>`}<a class=${`button ${mayCreate ? "" : "main"}`} href="./queues">All queues</a></div>
     </${Empty}></div>
