@@ -10,8 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,12 @@ class WatchedBroker:
         """Since the last call: an upper bound, for the first turn behind a rest may be two."""
         self._process.send_signal(signal.SIGUSR1)
         return float(self._said.readline())
+
+    def turns(self) -> Counter[int]:
+        """All turns of its loop so far, by how long each held it, in ms rounded up. While it rests it has one each half
+        millisecond; of a busy one each counts."""
+        self._process.send_signal(signal.SIGUSR2)
+        return Counter({int(ms): count for ms, count in json.loads(self._said.readline()).items()})
 
     def cpu_s(self) -> float:
         return cpu_seconds([self._process.pid])
@@ -133,10 +141,11 @@ def attack_each(
 
 
 class LoopWatch:
-    """The longest turn of the loop, in processor time of its thread: what the machine does besides does not count."""
+    """Turns of the loop, in processor time of its thread: what the machine does besides does not count."""
 
     def __init__(self) -> None:
         self._longest_s = 0.0
+        self._turns = Counter[int]()
 
     async def sample(self) -> None:
         watched = 0
@@ -145,11 +154,15 @@ class LoopWatch:
             await asyncio.sleep(0 if watched else SAMPLES_EVERY_S)
             took_s = time.thread_time() - before
             self._longest_s = max(self._longest_s, took_s)
+            self._turns[ceil(took_s * 1000)] += 1
             watched = TURNS_WATCHED if took_s > BUSY_S else max(0, watched - 1)
 
     def tell(self) -> None:
         print(f"{self._longest_s * 1000:.2f}", flush=True)
         self._longest_s = 0.0
+
+    def tell_turns(self) -> None:
+        print(json.dumps(self._turns), flush=True)
 
 
 async def serve(settings: Settings, watched: bool) -> None:
@@ -163,6 +176,7 @@ async def serve(settings: Settings, watched: bool) -> None:
         if watched:
             watch = LoopWatch()
             loop.add_signal_handler(signal.SIGUSR1, watch.tell)
+            loop.add_signal_handler(signal.SIGUSR2, watch.tell_turns)
             tasks.append(asyncio.create_task(watch.sample()))
         http_port = broker.http_address[1] if broker.http_address is not None else 0
         print(json.dumps([[each.port for each in broker.listening], http_port]), flush=True)
