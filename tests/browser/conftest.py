@@ -113,6 +113,9 @@ def opened(browser: Any) -> Iterator[Opener]:
 
     yield opener
     for context in contexts:
+        # A route that still waits for the broker would tell the next test that its page is gone.
+        for page in context.pages:
+            page.unroute_all(behavior="ignoreErrors")
         context.close()
     assert not troubles
 

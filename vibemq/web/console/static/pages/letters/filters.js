@@ -303,10 +303,10 @@ export function NothingFits({ filter, change }) {
     ${others?.length > 0 && html`<p>Letters would fit without one of these parts:</p>`}
     ${others?.length === 0 && parts.length > 1 && html`<p>No single part is the cause: with any one of them left out, still none fits.</p>`}
     <div class="buttons">
-      ${(others ?? []).map((part) => {
-        const { label, value } = parts.find((one) => one.part === part);
-        return html`<button type="button" class="button slim" onClick=${() => change(without(filter, part))}>Without ${label} <${Outside} text=${value} /></button>`;
-      })}
+      ${parts
+        // Of the filter that stands now: the answer may be that of the filter before.
+        .filter(({ part }) => others?.includes(part))
+        .map(({ part, label, value }) => html`<button type="button" class="button slim" onClick=${() => change(without(filter, part))}>Without ${label} <${Outside} text=${value} /></button>`)}
       <button type="button" class="button slim" onClick=${() => change({})}>Clear all filters</button>
     </div>
   </div>`;
