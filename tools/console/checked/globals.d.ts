@@ -43,3 +43,8 @@ interface Element {
   focus(options?: FocusOptions): void;
   select?(): void;
 }
+
+/** What `filter(Boolean)` leaves. */
+interface Array<T> {
+  filter(is: BooleanConstructor): Exclude<T, false | null | undefined | 0 | "">[];
+}

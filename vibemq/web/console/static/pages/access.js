@@ -259,7 +259,7 @@ function useRule(isFirst) {
     setActions(made);
   };
   const fields = html`<div class="field"><span class="label">On</span><${Segments} label="On what" value=${kind} options=${KINDS.map(([key, text]) => [key, text.split(/\W/)[0]])} onChange=${(value) => { setKind(value); setActions(new Set(value === "queues" ? [] : ACTIONS[value])); }} /></div>
-    <${Field} label=${KINDS.find(([key]) => key === kind)[1]} hint="A name, or a pattern: * stands for any characters.">${(id, about) => html`<input id=${id} aria-describedby=${about} autofocus=${isFirst} autocomplete="off" spellcheck=${false} value=${pattern} onInput=${(event) => setPattern(event.target.value.trim())} />`}</${Field}>
+    <${Field} label=${KINDS.find(([key]) => key === kind)?.[1]} hint="A name, or a pattern: * stands for any characters.">${(id, about) => html`<input id=${id} aria-describedby=${about} autofocus=${isFirst} autocomplete="off" spellcheck=${false} value=${pattern} onInput=${(event) => setPattern(event.target.value.trim())} />`}</${Field}>
     <fieldset><legend>Actions</legend><div class="checks">${ACTIONS[kind].map((action) => html`<label class="check"><input type="checkbox" checked=${actions.has(action)} onChange=${() => toggle(action)} />${action}<span class="muted small">${MEANINGS[action]}</span></label>`)}</div></fieldset>`;
   const clear = () => { setPattern(""); setActions(new Set()); };
   return { kind, pattern, chosen, fields, clear, rule: pattern && chosen.length ? { [kind]: pattern, actions: chosen } : null };

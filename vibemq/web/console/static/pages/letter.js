@@ -127,7 +127,7 @@ function Life({ letter }) {
   const earlier = earlierLife(letter.headers);
   const waited = between(letter.published_at, letter.first_failed_at ?? letter.dead_at);
   const failing = letter.first_failed_at ? between(letter.first_failed_at, letter.dead_at) : null;
-  const ended = letter.first_failed_at ? (toDate(letter.dead_at) > toDate(letter.first_failed_at) ? `, ${failing} later` : " of it") : waited ? `, ${waited} later` : "";
+  const ended = letter.first_failed_at ? (new Date(letter.dead_at) > new Date(letter.first_failed_at) ? `, ${failing} later` : " of it") : waited ? `, ${waited} later` : "";
   return html`<ol class="steps">
     ${earlier && html`<li><div>It was dead letter <a href=${letterLink(earlier, letter.queue)}>${earlier}</a> before, and was replayed${letter.replay_count > 1 ? ` (${count(letter.replay_count)} times by now)` : ""}.</div></li>`}
     <li><div>Published <div class="small muted"><${At} at=${letter.published_at} millis /></div></div></li>
@@ -140,7 +140,7 @@ function Life({ letter }) {
 function Twins({ letter }) {
   const found = useData("dead-letters/groups", { query: { queue: letter.queue, reason: letter.reason, limit: 1000 }, every: 0 });
   const groups = found.data?.items ?? [];
-  const mine = groups.find((group) => (letter.fingerprint ? group.fingerprint === letter.fingerprint : group.first_id <= letter.dead_id && group.last_id >= letter.dead_id && group.sample === letter.error));
+  const mine = groups.find((group) => (letter.fingerprint ? group.fingerprint === letter.fingerprint : (group.first_id ?? Infinity) <= letter.dead_id && (group.last_id ?? 0) >= letter.dead_id && group.sample === letter.error));
   if (!mine) return null;
   const twins = link("dead-letters", { queue: mine.queue, reason: mine.reason, fingerprint: mine.fingerprint });
   return html`<section class="card" aria-labelledby="twins"><h2 id="twins">Died of the same</h2>

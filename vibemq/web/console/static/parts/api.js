@@ -226,7 +226,7 @@ export async function loadSession() {
   }
 }
 
-/** For whom the page was loaded: what it shows is theirs. */
+/** For whom the page was loaded: what it shows is theirs. @type {any} */
 let shownTo = null;
 
 /** Rights change, and in another tab somebody else may have logged in, whose cookie this one sends then. */

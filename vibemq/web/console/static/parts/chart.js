@@ -7,6 +7,7 @@ const HEIGHT = 168;
 const UNITS = { rate, count, bytes: size, ms: duration, number: (value) => (value === null ? "–" : String(Math.round(value * 100) / 100)) };
 const TABLE_ROWS = 60;
 
+/** @type {Promise<any> | null} */
 let loading = null;
 
 /** uPlot comes behind the page, whose figures need not wait for it. */
@@ -47,6 +48,7 @@ export function Chart({ title, history, lines, unit = "count" }) {
   const key = `${lines.map(({ name }) => name)}|${unit}|${zone.value}|${theme.value}`;
   useEffect(() => {
     if (!length) return undefined;
+    /** @type {any} */
     let made = null;
     let isGone = false;
     const draw = ({ uPlot }) => {

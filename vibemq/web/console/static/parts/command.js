@@ -13,6 +13,7 @@ export function Commands({ admin, request, more = [], isOpen = false, label = "C
   </details>`;
 }
 
+/** `admin`: a line, or what adminLine takes. @param {{admin?: string | [string[], object?], request?: any}} command */
 function linesOf({ admin, request }) {
   const lines = [];
   if (admin) lines.push(["CLI", typeof admin === "string" ? admin : adminLine(...admin)]);

@@ -147,6 +147,7 @@ export async function readEvents(path, query, { signal: leaving, onEvent, onOpen
   wait();
   try {
     const signal = AbortSignal.any([leaving, silence.signal]);
+    /** @type {any} */
     const response = await fetch(urlOf(path, query), { headers: { accept: "text/event-stream" }, signal, credentials: "same-origin" }).catch(onLoss);
     if (!response.ok) {
       if (response.status === 401) leaveForLogin();

@@ -12,7 +12,7 @@ const LONG_MS = 1000;
 export const dialogCount = signal(0);
 
 /** A dialog that is open while it is rendered. Escape and the cross close it; the focus goes back to where it was.
- * `isUnderWay`: its request is, which no closing would call back; until the answer has come nothing closes it. */
+ * `isUnderWay`: its request is, which no closing would call back; until the answer has come nothing closes it. @param {any} props */
 export function Modal({ title, onClose, footer = null, broad = false, children, onSubmit = undefined, isUnderWay = false }) {
   const element = useRef(null);
   const isOpen = useRef(true);

@@ -82,7 +82,7 @@ export function Tabs({ label, tabs, name = "tab", children }) {
 }
 
 /** An input whose text is the user's until it is finished. `finish(text)` comes with the end of a change; what it does not
- * take is shown as `value` again, and what the pattern forbids stays until it is corrected. */
+ * take is shown as `value` again, and what the pattern forbids stays until it is corrected. @param {any} props */
 export function DraftInput({ value, finish, refuse = null, ...rest }) {
   const [draft, setDraft] = useState(null);
   const end = (event) => event.target.validity.valid && setDraft(null);

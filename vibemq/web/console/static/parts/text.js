@@ -73,6 +73,7 @@ export function Facts({ items }) {
 
 /** The page itself, in place of what its document says as long as no module has run. */
 export function draw(page) {
+  /** @type {any} */
   const place = document.getElementById("console");
   place.replaceChildren();
   render(page, place);

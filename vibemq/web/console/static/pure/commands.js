@@ -9,7 +9,9 @@ export function quote(value) {
 }
 
 /** `verb`: its words. `options`: by name; null, undefined and false are left out, true is a switch. `names` stand behind
- * `--`, so that a queue may be called --yes. */
+ * `--`, so that a queue may be called --yes.
+ * @param {string[]} verb
+ * @param {{options?: object, names?: any[], program?: string}} [rest] */
 export function adminLine(verb, { options = {}, names = [], program = "vibemq-admin" } = {}) {
   const words = [program, ...verb];
   for (const [name, value] of Object.entries(options)) {

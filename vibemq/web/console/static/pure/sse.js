@@ -10,7 +10,7 @@ export class EventReader {
   read(piece) {
     // A carriage return at the end may be half of a line end.
     const lines = (this.#rest + piece).split(/\r\n|\n|\r(?!$)/);
-    this.#rest = lines.pop();
+    this.#rest = lines.pop() ?? "";
     const made = [];
     for (const line of lines) {
       if (line === "") {

@@ -31,10 +31,11 @@ export function EditDialog({ letter, onClose, onDone }) {
   useEffect(() => {
     // The button that was pressed is not there any more.
     if (isReview) heading.current.focus();
-    else if (wasReview.current) document.querySelector("dialog[open] .inside :is(textarea, input)").focus();
+    else if (wasReview.current) document.querySelector("dialog[open] .inside :is(textarea, input)")?.focus();
     wasReview.current = isReview;
   }, [isReview]);
   const headers = Object.fromEntries(rows.filter(([name]) => name.trim() !== "").map(([name, value]) => [name.trim(), value]));
+  const tidy = asText === null ? null : laidOut(body);
   const wrong = wrongOf({ body, rows, asText });
   const changed = { body: body !== before.body, headers: diffHeaders(before.headers, headers) };
   const isSame = !changed.body && changed.headers.length === 0;
@@ -65,7 +66,7 @@ export function EditDialog({ letter, onClose, onDone }) {
         ${isLarge
           ? html`<p>The body is too large to edit here. Its headers and its queue can be changed; for the body use the command line.</p>`
           : html`<div><${Field} label=${asText === null ? "Body, as base64: it is no text" : "Body"} wrong=${wrong?.body ?? (broken && html`What died was JSON, and this is broken: <${Outside} text=${broken} />`)}>${(id, about) => html`<textarea id=${id} aria-describedby=${about} rows="12" spellcheck=${false} value=${body} onInput=${(event) => setBody(event.target.value)}></textarea>`}</${Field}>
-            ${asText !== null && laidOut(body) !== null && html`<div class="buttons"><button type="button" class="button slim" onClick=${() => setBody(laidOut(body))}>Lay the JSON out</button><button type="button" class="button slim" disabled=${!changed.body} onClick=${() => setBody(before.body)}>As it was</button></div>`}</div>`}
+            ${tidy !== null && html`<div class="buttons"><button type="button" class="button slim" onClick=${() => setBody(tidy)}>Lay the JSON out</button><button type="button" class="button slim" disabled=${!changed.body} onClick=${() => setBody(before.body)}>As it was</button></div>`}</div>`}
         <${HeaderRows} rows=${rows} set=${setRows} wrong=${wrong?.headers} />
         <div class="options-row">
           <${Field} label="To queue" hint=${html`Empty: <${Name} name=${letter.queue} />, where it died.`}>${(id, about) => html`<input id=${id} aria-describedby=${about} value=${to} autocomplete="off" spellcheck=${false} onInput=${(event) => setTo(event.target.value.trim())} />`}</${Field}>

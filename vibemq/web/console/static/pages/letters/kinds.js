@@ -11,13 +11,14 @@ const KEY = "vibemq.kinds";
 /** More than a page ever lists. */
 const KEPT = 4000;
 
+/** @type {any} */
 let made = null;
 /** Not before it is known who is here: a tab may keep what somebody else was shown. */
 const kinds = () => (made ??= signal(read()));
 
 function read() {
   try {
-    return Object.fromEntries(Object.entries(JSON.parse(sessionStorage.getItem(KEY)) ?? {}).filter(([, text]) => typeof text === "string"));
+    return Object.fromEntries(Object.entries(JSON.parse(sessionStorage.getItem(KEY) ?? "{}")).filter(([, text]) => typeof text === "string"));
   } catch {
     return {};
   }

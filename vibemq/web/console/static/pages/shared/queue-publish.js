@@ -70,15 +70,15 @@ function Sent({ queue, answer }) {
 
 function messageOf({ body, headers, priority, ttl, delay, dedup_id }) {
   const hasType = headers.some(({ name }) => name.trim().toLowerCase() === "content-type");
+  const named = headers.filter(({ name }) => name.trim());
   const given = {
     payload: body,
     content_type: tokens(body) === null && !hasType ? "text/plain" : undefined,
-    headers: Object.fromEntries(headers.filter(({ name }) => name.trim()).map(({ name, value }) => [name.trim(), value])),
+    headers: named.length ? Object.fromEntries(named.map(({ name, value }) => [name.trim(), value])) : undefined,
     priority: /^\d+$/.test(priority) ? Number(priority) : priority || undefined,
     ttl_ms: ttl ?? undefined,
     delay_ms: delay ?? undefined,
     dedup_id: dedup_id.trim() || undefined,
   };
-  if (Object.keys(given.headers).length === 0) delete given.headers;
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
 }

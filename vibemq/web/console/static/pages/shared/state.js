@@ -83,7 +83,7 @@ const heldSince = ({ in_flight, oldest_held_ms, ack_timeout_ms }) =>
 /** @type {Columns<Row<"queues/{queue}/consumers">>} */
 export const HELD = [
   { key: "group", label: "Group", cell: ({ group }) => html`<${Outside} text=${group} mono />` },
-  { key: "prefetch", label: "Prefetch used", isNum: true, title: "Messages that it holds, of those that it may hold. One that is at its limit gets no more until it settles some", cell: ({ in_flight, prefetch }) => html`${count(in_flight)} / ${prefetch ? count(prefetch) : "∞"}${prefetch && in_flight >= prefetch ? html` <span class="muted small">at its limit</span>` : ""}` },
+  { key: "prefetch", label: "Prefetch used", isNum: true, title: "Messages that it holds, of those that it may hold. One that is at its limit gets no more until it settles some", cell: ({ in_flight, prefetch }) => html`${count(in_flight)} / ${prefetch ? count(prefetch) : "∞"}${prefetch && prefetch <= (in_flight ?? 0) ? html` <span class="muted small">at its limit</span>` : ""}` },
   { key: "oldest", label: "Oldest held", isNum: true, cell: heldSince },
   { key: "last", label: "Last ack", isNum: true, cell: ({ last_ack_at }) => html`<${Ago} at=${last_ack_at} />` },
 ];
