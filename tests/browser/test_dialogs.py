@@ -69,7 +69,9 @@ def test_a_filter_takes_all_that_was_typed_however_fast(
     assert page.locator("[data-filter]").input_value() == "eu"
 
 
-def test_the_part_of_a_filter_that_excludes_all_is_found_and_left_out(full_broker: ServedBroker, opened: Opener) -> None:
+def test_the_part_of_a_filter_that_excludes_all_is_found_and_left_out(
+    full_broker: ServedBroker, opened: Opener
+) -> None:
     page = opened(full_broker.origin)
     enter(page, full_broker, "dead-letters?queue=orders.eu&error=no+such+text")
     page.get_by_role("heading", name="No dead letter fits this filter").wait_for()

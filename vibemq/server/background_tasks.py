@@ -9,15 +9,16 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from anyio.abc import TaskGroup
 
-from vibemq.errors import StorageFailed
+from vibemq.errors import ShuttingDown, StorageFailed, VibeMQError, forget_frames
 
 log = logging.getLogger("vibemq.background_tasks")
 
 Failed = Callable[[Exception], None]
+Outcome = TypeVar("Outcome")
 
 
 class BackgroundTasks:
@@ -40,6 +41,21 @@ class BackgroundTasks:
         self._begun.append((partial(work, *arguments), failed))
         self._something.set()
 
+    def outcome_of(
+        self, work: Callable[..., Coroutine[Any, Any, Outcome]], *arguments: Any
+    ) -> "asyncio.Future[Outcome]":
+        """Begin work that goes on to its end also when nobody waits for it any more: wait for it with `asyncio.shield`.
+
+        The future has what the work answers or raises; ShuttingDown when the broker stops before. Keep it under no
+        name while you wait: a refusal has the frame of who waits in its traceback, and only the cycle collector would
+        free them.
+        """
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        # A future that is abandoned must not complain about the error that nobody has heard.
+        outcome.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.begin(_settle, outcome, work, *arguments)
+        return outcome
+
     async def run(self) -> None:
         while True:
             await self._something.wait()
@@ -57,3 +73,18 @@ class BackgroundTasks:
                 log.exception("a task begun for a connection failed")
             else:
                 failed(error)
+
+
+async def _settle(
+    outcome: "asyncio.Future[Any]", work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any
+) -> None:
+    try:
+        outcome.set_result(await work(*arguments))
+    except VibeMQError as error:
+        forget_frames(error)
+        outcome.set_exception(error)
+    except BaseException as error:
+        # Who waits was not cancelled, and must not be told that it was.
+        stopped = ShuttingDown("the broker is stopping; what was asked for may not have been carried out")
+        outcome.set_exception(error if isinstance(error, Exception) else stopped)
+        raise

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from vibemq.errors import AuthError, RateLimited, ShuttingDown, VibeMQError, forget_frames
+from vibemq.errors import AuthError, RateLimited, VibeMQError
 from vibemq.model.commands import Command
 from vibemq.operations import Call
 from vibemq.server.access.command_audit import CommandAudit
@@ -12,6 +12,8 @@ from vibemq.server.background_tasks import BackgroundTasks
 from vibemq.server.local_session import LocalSession
 from vibemq.server.net.operation_runner import OperationRunner
 from vibemq.web.api.services import Asker, OperationAnswer
+
+Outcome = TypeVar("Outcome")
 
 
 class ApiCalls:
@@ -40,34 +42,15 @@ class ApiCalls:
     def failed(self) -> None:
         self._runner.note_fault()
 
-    def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        self._background_tasks.begin(work, *arguments)
+    def outcome_of(
+        self, work: Callable[..., Coroutine[Any, Any, Outcome]], *arguments: Any
+    ) -> "asyncio.Future[Outcome]":
+        return self._background_tasks.outcome_of(work, *arguments)
 
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Raises VibeMQError."""
         call = self._runner.admit_for(asker, asker.principal, operation, arguments)
-        # The future has no name here: a refusal that it keeps has this frame in its traceback, and only the cycle
-        # collector would free them.
-        return await asyncio.shield(self._begun(asker, call))
-
-    def _begun(self, asker: Asker, call: Call) -> "asyncio.Future[OperationAnswer]":
-        answer: asyncio.Future[OperationAnswer] = asyncio.get_running_loop().create_future()
-        self._background_tasks.begin(self._carry_out, asker, call, answer)
-        # A future that is abandoned must not complain about the error that nobody has heard.
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return answer
-
-    async def _carry_out(self, asker: Asker, call: Call, answer: "asyncio.Future[OperationAnswer]") -> None:
-        try:
-            answer.set_result(await self._answered(asker, call))
-        except VibeMQError as error:
-            forget_frames(error)
-            answer.set_exception(error)
-        except BaseException as error:
-            # Who waits was not cancelled, and must not be told that it was.
-            stopped = ShuttingDown("the broker is stopping; what was asked for may not have been carried out")
-            answer.set_exception(error if isinstance(error, Exception) else stopped)
-            raise
+        return await asyncio.shield(self._background_tasks.outcome_of(self._answered, asker, call))
 
     async def _answered(self, asker: Asker, call: Call) -> OperationAnswer:
         if call.operation.command is not None and call.command(0, None) is not None:

@@ -61,7 +61,6 @@ log = logging.getLogger("vibemq.http")
 
 URL_BYTES_MAX = 8_192
 _BASE = BASE.split("/")
-_STOPPED = "the broker is stopping; what was asked for may not have been carried out"
 _INTERRUPTED = (
     "the first request with this key was interrupted, and may have been carried out: look at what is there, and use "
     "another key"
@@ -235,38 +234,30 @@ class HttpApi:
         if kept is not None:
             return _again(kept)
         exchange.to_its_end = True
-        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._services.operations.begin(self._answer_once, exchange, key, answer)
         async with in_time(exchange.request, endpoint.timeout_s):
-            return await asyncio.shield(answer)
+            return await asyncio.shield(self._services.operations.outcome_of(self._answer_once, exchange, key))
 
-    async def _answer_once(self, exchange: Exchange, key: Key, answer: "asyncio.Future[Response]") -> None:
+    async def _answer_once(self, exchange: Exchange, key: Key) -> Response:
         """Also when nobody waits for it any more: until then the key is busy, and then it has this answer."""
         refusal = partial(self._refusal, exchange.request, exchange.user.connection_id)
         try:
             response = await self._carry_out(exchange)
         except ShuttingDown as error:
             # Its session has ended meanwhile, with the rights that it was made for or with the broker.
-            answer.set_result(refusal(as_problem(error)))
             self._keep(key, refusal(Problem(ErrorCode.SERVER_ERROR, _INTERRUPTED)))
-            return
+            return refusal(as_problem(error))
         except (VibeMQError, Problem) as error:
             if isinstance(error, StorageFull) and not error.may_hold:
                 exchange.passing = True
             response = refusal(error if isinstance(error, Problem) else as_problem(error))
         except Exception:
-            answer.set_result(self._fault(exchange.request, exchange.user.connection_id))
             self._keep(key, refusal(Problem(ErrorCode.SERVER_ERROR, _INTERRUPTED)))
-            return
-        except BaseException:
-            # The broker stops. Who waits was not cancelled, and must not be told that it was.
-            answer.set_result(refusal(as_problem(ShuttingDown(_STOPPED))))
-            raise
+            return self._fault(exchange.request, exchange.user.connection_id)
         if exchange.passing or not is_kept(response.status_code):
             self._kept.forget(key)
         else:
             self._keep(key, response)
-        answer.set_result(response)
+        return response
 
     def _keep(self, key: Key, response: Response) -> None:
         headers = tuple((name, value) for name, value in response.headers.items() if name != "content-length")

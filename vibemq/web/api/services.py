@@ -1,9 +1,10 @@
 """What the API needs of the broker around it."""
 
+import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from vibemq.auth.users import Accounts
 from vibemq.errors import AuthError, RateLimited
@@ -14,6 +15,7 @@ from vibemq.model.records import MessagesAdded, StageMoved
 
 PROTOCOL = "http"
 """Of audit lines."""
+Outcome = TypeVar("Outcome")
 
 
 class OperationAnswer(NamedTuple):
@@ -56,8 +58,13 @@ class OperationCalls(Protocol):
     def failed(self) -> None:
         """A request has ended by a fault of the broker: it counts as one."""
 
-    def begin(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        """Work that goes on also when the request for it has ended, until the broker stops."""
+    def outcome_of(
+        self, work: Callable[..., Coroutine[Any, Any, Outcome]], *arguments: Any
+    ) -> "asyncio.Future[Outcome]":
+        """Begin work that goes on also when the request for it has ended; ShuttingDown when the broker stops before.
+
+        Wait for it with `asyncio.shield`, and keep it under no name meanwhile: a refusal has the frame of who waits.
+        """
 
     async def ask(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> OperationAnswer:
         """Have an operation of `vibemq.operations` carried out.
