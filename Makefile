@@ -27,7 +27,7 @@ ARGS ?=
 # Most slow tests wait for child processes and flushes, so one worker more than there are cores pays.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$(( cores < 8 ? cores + 1 : 8 )))
 
-.PHONY: help install fmt lint types compiled test test-long test-fast crash jobs-proof console-soak torture demo bench bench-mixed bench-growth bench-scale bench-delays bench-access bench-peers console-check console-vendor fuzz-api docs site docker-test interop clean
+.PHONY: help install fmt lint types compiled test test-long test-fast crash jobs-proof console-soak console-presses torture demo bench bench-mixed bench-growth bench-scale bench-delays bench-access bench-peers console-check console-vendor fuzz-api docs site docker-test interop clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ crash: install ## ten minutes of the proof that nothing confirmed is lost; print
 
 console-soak: install ## 20 browsers, one of them Chromium, are clicked about in for MINUTES (120) while messages flow: nothing grows, no errors
 	$(BIN)/python -m tests.proof.console_soak --minutes $(MINUTES) $(ARGS)
+
+console-presses: install ## every control of the console is pressed, in whatever state: no error, no white page; ARGS="--presses 3000 --seed 1"
+	$(BIN)/python -m tests.proof.console_presses $(ARGS)
 
 fuzz-api: install ## schemathesis asks the HTTP API for ten minutes what its description allows and what it does not
 	$(BIN)/python -m tests.integration.http_schema $(ARGS)
