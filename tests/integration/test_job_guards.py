@@ -62,12 +62,18 @@ async def test_a_job_waits_for_its_target_for_room_and_for_memory(started: Start
     assert blocked["dead_again"] == 0
 
 
-async def test_a_queue_that_takes_no_letters_keeps_those_of_others_from_nothing(
-    started: Started, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker, mq = started
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four letters are a page of a job."""
     for module in (letters, worker):
         monkeypatch.setattr(module, "PAGE_LETTERS", 4)
+
+
+@pytest.mark.usefixtures("small_pages")
+async def test_a_queue_that_takes_no_letters_keeps_those_of_others_from_nothing(
+    started: Started,
+) -> None:
+    broker, mq = started
     for queue in ("a", "b", "a", "b"):
         await dead(mq, broker, queue, 6)
     await mq.delete_queue("a")
@@ -82,12 +88,11 @@ async def test_a_queue_that_takes_no_letters_keeps_those_of_others_from_nothing(
     assert [info.ready for info in infos if info is not None] == [12, 12]
 
 
+@pytest.mark.usefixtures("small_pages")
 async def test_a_queue_that_takes_letters_again_gets_them_before_those_behind(
-    started: Started, monkeypatch: pytest.MonkeyPatch
+    started: Started,
 ) -> None:
     broker, mq = started
-    for module in (letters, worker):
-        monkeypatch.setattr(module, "PAGE_LETTERS", 4)
     await dead(mq, broker, "a", 6)
     await dead(mq, broker, "b", 40)
     await mq.delete_queue("a")
@@ -107,13 +112,12 @@ async def test_a_queue_that_takes_letters_again_gets_them_before_those_behind(
     assert (job["done"], job["examined"], job["skipped"]) == (46, 46, 0)
 
 
+@pytest.mark.usefixtures("small_pages")
 async def test_a_look_behind_queues_that_take_no_letters_goes_on_where_it_was(
     started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it takes much longer than the letters at the cursor wait until they are tried again."""
     broker, mq = started
-    for module in (letters, worker):
-        monkeypatch.setattr(module, "PAGE_LETTERS", 4)
     gone = [f"gone-{number}" for number in range(8)]
     for queue in (*gone, "b"):
         await dead(mq, broker, queue, 4)

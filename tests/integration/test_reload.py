@@ -319,27 +319,28 @@ def test_only_superusers_may_ask_for_it(reloadable: Reloadable) -> None:
         ann.admin("broker.reload")
 
 
+def sqlite_settings(folder: Path, **auth: Any) -> Settings:
+    return Settings(
+        data_dir=folder,
+        storage=StorageChoice(provider="sqlite"),
+        listeners=(Listener(port=0),),
+        http=Http(enabled=False),
+        auth=Auth.model_validate(auth),
+    )
+
+
 @pytest.mark.anyio
 async def test_a_start_says_that_the_settings_hide_every_superuser(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def settings(**auth: Any) -> Settings:
-        return Settings(
-            data_dir=tmp_path,
-            storage=StorageChoice(provider="sqlite"),
-            listeners=(Listener(port=0),),
-            http=Http(enabled=False),
-            auth=Auth.model_validate(auth),
-        )
-
     async with (
-        vibemq.Broker(settings=settings(superuser="root", superuser_password="pw")) as broker,
+        vibemq.Broker(settings=sqlite_settings(tmp_path, superuser="root", superuser_password="pw")) as broker,
         vibemq.connect(broker.url, username="root", password="pw") as mq,
     ):
         await mq.admin("user.add", user="eve", password_hash=cheap_hash(), superuser=True)
     for name, told in {"ann": False, "eve": True}.items():
         caplog.clear()
-        async with vibemq.Broker(settings=settings(users={name: {"password_hash": cheap_hash()}})):
+        async with vibemq.Broker(settings=sqlite_settings(tmp_path, users={name: {"password_hash": cheap_hash()}})):
             pass
         assert ("nobody can administer the broker" in caplog.text) is told
 
@@ -348,22 +349,17 @@ async def test_a_start_says_that_the_settings_hide_every_superuser(
 async def test_a_broker_whose_users_are_of_the_store_alone_says_that_nobody_administers_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def settings(**auth: Any) -> Settings:
-        return Settings(
-            data_dir=tmp_path,
-            storage=StorageChoice(provider="sqlite"),
-            listeners=(Listener(port=0),),
-            http=Http(enabled=False),
-            auth=Auth.model_validate(auth),
-        )
-
     async with (
-        vibemq.Broker(settings=settings(token="secret")) as broker,
+        vibemq.Broker(settings=sqlite_settings(tmp_path, token="secret")) as broker,
         vibemq.connect(broker.url, token="secret") as mq,
     ):
         await mq.admin("user.add", user="eve", password_hash=cheap_hash())
     assert "nobody can administer" not in caplog.text
-    async with vibemq.Broker(settings=settings()) as broker:
+    async with vibemq.Broker(
+        settings=sqlite_settings(
+            tmp_path,
+        )
+    ) as broker:
         with pytest.raises(VibeMQError):
             async with vibemq.connect(broker.url):
                 pass
