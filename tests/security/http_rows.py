@@ -7,7 +7,8 @@ HTTP = "integration/test_http_api.py::"
 GUARDS = "integration/test_http_guards.py::"
 LIMITS = "integration/test_http_limits.py::"
 MATRIX = "integration/test_http_matrix.py::"
-MESSAGES = "integration/test_http_messages.py::"
+LEASES = "integration/test_http_leases.py::"
+PUBLISHING = "integration/test_http_publishing.py::"
 STREAMS = "integration/test_http_streams.py::"
 JOBS = "integration/test_jobs.py::"
 JOB_RIGHTS = "integration/test_job_rights.py::"
@@ -155,12 +156,12 @@ HTTP_ROWS: dict[str, Row] = {
     ),
     "H21": _row(
         "A bad line is named, and the others are confirmed.",
-        MESSAGES + "test_a_bad_line_is_named_and_the_others_are_confirmed",
+        PUBLISHING + "test_a_bad_line_is_named_and_the_others_are_confirmed",
     ),
     "H22": _row(
         "Cursors and leases are worth nothing to others, changed, or after a restart.",
         HTTP + "test_a_cursor_belongs_to_its_list_user_and_run",
-        MESSAGES + "test_a_lease_is_worth_nothing_to_others_nor_after_a_restart",
+        LEASES + "test_a_lease_is_worth_nothing_to_others_nor_after_a_restart",
     ),
     "H23": _row(
         "One of many changes wins, and no more is dropped than was shown.",
@@ -171,8 +172,8 @@ HTTP_ROWS: dict[str, Row] = {
     "H24": _row(
         "One Idempotency-Key is carried out once.",
         HTTP + "test_the_same_key_is_carried_out_once",
-        MESSAGES + "test_a_key_is_carried_out_once",
-        MESSAGES + "test_a_key_survives_a_restart_within_the_window",
+        PUBLISHING + "test_a_key_is_carried_out_once",
+        PUBLISHING + "test_a_key_survives_a_restart_within_the_window",
         "integration/test_http_keys.py::test_a_job_is_started_once_and_said_so_once",
         JOBS + "test_one_key_is_one_job",
         GUARDS + "test_an_answer_is_kept_for_those_who_may_still_ask_for_it",

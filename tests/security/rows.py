@@ -320,8 +320,8 @@ BAD_INPUT: dict[str, Row] = {
         "What was fetched over HTTP is settled by who fetched it and nobody else, while it is held, and not after a "
         "restart of the broker.",
         (
-            "integration/test_http_messages.py::test_a_lease_is_worth_nothing_to_others_nor_after_a_restart",
-            "integration/test_http_messages.py::test_a_script_that_dies_lets_its_time_run_out",
+            "integration/test_http_leases.py::test_a_lease_is_worth_nothing_to_others_nor_after_a_restart",
+            "integration/test_http_leases.py::test_a_script_that_dies_lets_its_time_run_out",
             "unit/web/api/messages/test_leases.py::test_a_changed_one_is_refused",
         ),
     ),
@@ -359,8 +359,8 @@ BAD_INPUT: dict[str, Row] = {
         "Hostile messages, lines and settlements are refused one by one with a sentence, before reading them takes "
         "long; clients that read nothing are cut off.",
         (
-            "integration/test_http_messages.py::test_a_bad_line_is_named_and_the_others_are_confirmed",
-            "integration/test_http_messages.py::test_settlements_that_are_no_good",
+            "integration/test_http_publishing.py::test_a_bad_line_is_named_and_the_others_are_confirmed",
+            "integration/test_http_leases.py::test_settlements_that_are_no_good",
             "integration/test_http_streams.py::test_a_reader_that_reads_nothing_is_cut_off",
             "unit/web/api/messages/test_publishing.py::test_a_line_that_would_take_long_to_read_is_not_read",
         ),
