@@ -14,11 +14,11 @@ from typing import Any
 
 import brotli
 import pytest
-from tests.integration.http_messages import BYTES, NDJSON, fetch, info, publish
 
 import vibemq
 from tests.integration.certificates import Authority
 from tests.integration.http_api import API, ApiClient, everybody, serving
+from tests.integration.http_messages import BYTES, NDJSON, fetch, info, publish
 from tests.waiting import until
 from vibemq.operations.reading import bodies, decoding
 from vibemq.server.commit.message_memory import MemoryShare
