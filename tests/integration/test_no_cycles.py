@@ -249,7 +249,7 @@ async def test_pages_of_the_http_server(broker: Broker) -> None:
 
 
 async def test_the_http_api_and_its_refusals(broker: Broker) -> None:
-    asked = [
+    asked: list[tuple[str, str, dict[str, Any] | bytes | None]] = [
         ("GET", "/overview", None),
         ("GET", "/queues/none", None),
         ("GET", "/openapi.json", None),
@@ -258,6 +258,9 @@ async def test_the_http_api_and_its_refusals(broker: Broker) -> None:
         ("PUT", "/queues/q", {"nonsense": 9}),
         ("POST", "/queues/q/messages?lines=1", {}),
         ("POST", "/queues/q/deliveries", {"max": 1, "wait_ms": 0}),
+        ("POST", "/queues/own/deliveries", {"max": 1, "wait_ms": 0}),
+        ("PUT", "/queues/full", {"max_messages": 1}),
+        ("POST", "/queues/full/messages", b"x"),
         ("POST", "/deliveries", {"settlements": [{"lease": "x", "verb": "ack"}]}),
         ("POST", "/dead-letters/preview", {"filter": {"queue": "none"}}),
         ("DELETE", "/queues/q?at_most=-1", None),
@@ -265,7 +268,8 @@ async def test_the_http_api_and_its_refusals(broker: Broker) -> None:
         ("GET", "/nothing", None),
         ("PATCH", "/jobs/77", {"state": "paused"}),
     ]
-    async with client_of(broker) as http:
+    async with vibemq.connect(broker.url) as mq, client_of(broker) as http:
+        await mq.create_queue("own", exclusive=True)
         await every(http, asked)
         with no_cycles(of_clients="h11"):
             for _ in range(TIMES):
@@ -336,9 +340,12 @@ def client_of(broker: Broker) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=address, headers={"Sec-Fetch-Site": "same-origin"}, timeout=60, trust_env=False)
 
 
-async def every(http: httpx.AsyncClient, asked: list[tuple[str, str, dict[str, Any] | None]]) -> None:
+async def every(http: httpx.AsyncClient, asked: list[tuple[str, str, dict[str, Any] | bytes | None]]) -> None:
     for method, path, body in asked:
-        await http.request(method, path, **({} if body is None else {"json": body}))
+        if isinstance(body, bytes):
+            await http.request(method, path, content=body, headers={"content-type": "application/octet-stream"})
+        else:
+            await http.request(method, path, **({} if body is None else {"json": body}))
 
 
 @pytest.mark.parametrize("data", [b"no request\r\n\r\n", b"GET / HTTP/1.1\r\nHost\r\n\r\n", b"GET / HTTP/9\r\n\r\n"])

@@ -68,7 +68,8 @@ class AuditFile:
         self._number = 0
         self._size = 0
         self._begins_anew = False
-        self._has_reserve = False
+        self.has_reserve = False
+        """Or the file system can keep none."""
         self._is_unproven = False
         """It was begun after a failed flush, and not flushed yet: nothing that it holds counts."""
         self._names: int | None = None
@@ -96,15 +97,15 @@ class AuditFile:
         try:
             self._write(data)
         except OSError as error:
-            if error.errno not in _NO_ROOM or not self._has_reserve:
+            if error.errno not in _NO_ROOM or not self.has_reserve:
                 raise
-            self._has_reserve = False
+            self.has_reserve = False
             (self.folder / RESERVE_FILE).unlink(missing_ok=True)
             self._write(data)
 
     def reserve(self) -> None:
         """Have room for what is done before it is known that there is none. Raises OSError."""
-        if self._has_reserve:
+        if self.has_reserve:
             return
         path = self.folder / RESERVE_FILE
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -116,7 +117,7 @@ class AuditFile:
                 raise
         finally:
             os.close(descriptor)
-        self._has_reserve = True
+        self.has_reserve = True
 
     def flush(self) -> None:
         """Raises FlushFailed."""

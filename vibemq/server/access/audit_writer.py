@@ -173,11 +173,15 @@ class AuditWriter:
             if isinstance(error, FlushFailed):
                 self._begin_anew()
         else:
-            if self.trouble and not self._flush_failed:
+            if self.trouble and self._takes_records():
                 self.trouble = ""
                 if self._is_told:
                     self._is_told = False
                     log.info("the audit file can be written again", extra={"event": "audit.trouble.over"})
+
+    def _takes_records(self) -> bool:
+        """As far as it is known. That what is written could be flushed does not tell whether there is room for more."""
+        return self._file.has_reserve and not (self._flush_failed or self._waiting or self._lost)
 
     def _have_trouble(self, why: str) -> None:
         if not self._is_told:

@@ -25,6 +25,7 @@ from vibemq.errors import (
     ShuttingDown,
     StorageFull,
     VibeMQError,
+    forget_frames,
 )
 from vibemq.web.api.answers import filters_of, json_answer, page_of, plain, problem_answer
 from vibemq.web.api.arguments import RequestReader
@@ -107,6 +108,8 @@ class HttpApi:
         try:
             return await self._answer(request, request_id, held)
         except (VibeMQError, Problem) as error:
+            # What it was raised from may keep it, with the request's body: such a cycle would stay for long.
+            forget_frames(error)
             return self._refusal(request, request_id, error if isinstance(error, Problem) else as_problem(error))
         except Exception:
             return self._fault(request, request_id)
@@ -249,6 +252,7 @@ class HttpApi:
         except (VibeMQError, Problem) as error:
             if isinstance(error, StorageFull) and not error.may_hold:
                 exchange.passing = True
+            forget_frames(error)
             response = refusal(error if isinstance(error, Problem) else as_problem(error))
         except Exception:
             self._keep(key, refusal(Problem(ErrorCode.SERVER_ERROR, _INTERRUPTED)))

@@ -3,6 +3,7 @@
 import errno
 import json
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -91,6 +92,7 @@ class SmallDisk(AuditFile):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.room = RESERVE_BYTES + 100
+        self.flushes = 0
 
     def _write(self, data: bytes) -> None:
         kept = RESERVE_BYTES if (self.folder / RESERVE_FILE).exists() else 0
@@ -103,14 +105,21 @@ class SmallDisk(AuditFile):
             raise OSError(errno.ENOSPC, "No space left on device")
         super().reserve()
 
+    def flush(self) -> None:
+        super().flush()
+        self.flushes += 1
+
 
 def test_what_was_done_before_a_full_disk_is_known_of_has_its_record(tmp_path: Path) -> None:
     """Whoever refuses changes then has refused none before."""
     disk = SmallDisk(tmp_path)
-    writer = AuditWriter(disk)
+    writer = AuditWriter(disk, monotonic=count().__next__)
     writer.start()
     writer.put({"number": 1, "arguments": "x" * 1_000})
-    wait_until(lambda: "No space left" in writer.trouble)
+    wait_until(lambda: disk.flushes)
+    writer.catch_up()
+    # What is flushed is safe; the next record has no room all the same.
+    assert "No space left" in writer.trouble
     assert numbers(tmp_path) == [1]
     assert not (tmp_path / RESERVE_FILE).exists()
     disk.room *= 2

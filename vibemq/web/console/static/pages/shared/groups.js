@@ -34,7 +34,7 @@ export function Seek({ row, onClose, onDone }) {
     <p>${row.cursor ? "Its reader is" : "Its consumers are"} stopped with <code>GROUP_FENCED</code> and must be started again; ${row.cursor ? "it then goes" : "they then go"} on at the new place. Going back, messages are read twice; going ahead, ${counted(row.backlog, "message")} or fewer stay unread.</p>
     <div class="field"><span class="label">To</span><${Segments} label="Where it goes on" value=${kind} options=${STARTS} onChange=${(next) => { setKind(next); setValue(""); }} /></div>
     ${kind === "sequence" && html`<${Field} label="Sequence" hint=${`The queue is at ${count(row.tail)}.`}>${(id, about) => html`<input id=${id} aria-describedby=${about} inputmode="numeric" value=${value} onInput=${(event) => setValue(event.target.value.trim())} />`}</${Field}>`}
-    ${kind === "time" && html`<${Field} label="Time, in your zone">${(id) => html`<input id=${id} type="datetime-local" step="1" value=${value} onInput=${(event) => setValue(event.target.value)} />`}</${Field}>`}
+    ${kind === "time" && html`<${Field} key="time" label="Time, in your zone">${(id) => html`<input id=${id} type="datetime-local" step="1" value=${value} onInput=${(event) => setValue(event.target.value)} />`}</${Field}>`}
     <${Field} label=${html`Type <b><${Name} name=${row.group} /></b> to confirm`}>${(id) => html`<input id=${id} autocomplete="off" spellcheck=${false} value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}</${Field}>
     <${Commands} admin=${[["group", "seek"], { options: { yes: true }, names: [row.queue, row.group, startAt] }]} request=${{ method: "POST", path: `${groupPath(row)}/seek`, body }} />
     ${problem && html`<${Trouble} problem=${problem} />`}
