@@ -44,6 +44,8 @@ Stretch = tuple[int, int, int]
 
 ACKNOWLEDGED = "acknowledged"
 """The event that makes a job `acknowledged`."""
+CANARY_PASSED = "canary passed"
+"""The event of a canary that was not waived."""
 UNTRIED = "untried"
 """The event that makes a job `untried`."""
 
@@ -118,6 +120,9 @@ class StoredJob:
     forgiven: int = 0
     """How many had died again when somebody let the job go on nevertheless."""
     canary_passed: bool = False
+    """Or it was waived: the job has none to wait for."""
+    canary_waived: bool = False
+    """Somebody who knew what had become of the canary let the job go on."""
     made: tuple[Stretch, ...] = ()
     """The messages that it has made; the stretch that it has added to last stands last."""
     made_forgotten: bool = False

@@ -6,7 +6,7 @@ where it was.
 
 from dataclasses import dataclass, replace
 
-from vibemq.model.jobs.job import ACKNOWLEDGED, ENDED, UNTRIED, JobEvent, JobState, StoredJob, Stretch
+from vibemq.model.jobs.job import ACKNOWLEDGED, CANARY_PASSED, ENDED, UNTRIED, JobEvent, JobState, StoredJob, Stretch
 from vibemq.model.runs import Run, run_count
 
 EVENTS_MAX = 50
@@ -140,12 +140,17 @@ def changed(job: StoredJob, record: JobChanged) -> StoredJob:
         started_at=record.at if begins else job.started_at,
         ended_at=record.at if state in ENDED and not job.ended_at else job.ended_at,
         canary_passed=job.canary_passed or record.absolved,
+        canary_waived=job.canary_waived or _waives_canary(job, record),
         acknowledged=job.acknowledged or record.event.event == ACKNOWLEDGED,
         untried=job.untried or record.event.event == UNTRIED,
         forgiven=job.dead_again if record.absolved else job.forgiven,
         events=events,
         changed_at=max(job.changed_at, record.at),
     )
+
+
+def _waives_canary(job: StoredJob, record: JobChanged) -> bool:
+    return record.absolved and job.in_canary and record.event.event != CANARY_PASSED
 
 
 def bereaved(job: StoredJob, record: JobLettersDied) -> StoredJob:

@@ -14,7 +14,7 @@ from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import IdempotencyConflict, InvalidOptions, JobNotFound, JobStateConflict
 from vibemq.model.commands import ChangeJob, ForgetJobs, StartJob
-from vibemq.model.jobs.job import UNTRIED, JobEvent, JobKind, JobState, StoredJob
+from vibemq.model.jobs.job import CANARY_PASSED, UNTRIED, JobEvent, JobKind, JobState, StoredJob
 from vibemq.model.jobs.job_records import JobChanged, JobsForgotten, JobStarted, changed
 from vibemq.model.options import Durability
 
@@ -207,7 +207,7 @@ def _events(step: Step, job: StoredJob, command: ChangeJob, wanted: JobState | N
         limit = f"{command.rate:g} letters/s" if command.rate else "no limit"
         events.append(JobEvent(step.now, "rate", f"{limit} {by}".strip()))
     if command.canary_passed:
-        events.append(JobEvent(step.now, "canary passed", command.why))
+        events.append(JobEvent(step.now, CANARY_PASSED, command.why))
     return events
 
 
