@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.responses import Response
 
-from tests.integration.access import cheap_hash
+from tests.integration.access import PASSWORD, cheap_hash
 from tests.integration.full_disk import FullDisk
 from tests.integration.http_api import ApiClient, everybody, serving
 from tests.waiting import until
@@ -269,3 +269,24 @@ async def test_a_message_is_removed_or_only_looked_for(api: ApiClient) -> None:
     for query, answer in (("?dry_run=true", {"dry_run": True}), ("", {})):
         assert await api.done("DELETE", f"/queues/a.q/messages/1{query}", "root") == answer
     assert await api.code("DELETE", "/queues/a.q/messages/1?dry_run=true", "root") == (404, "MESSAGE_NOT_FOUND")
+
+
+async def test_a_message_whose_publish_was_interrupted_is_published_by_the_same_key_where_the_queue_knows_it(
+    api: ApiClient,
+) -> None:
+    options = {"max_messages": 1, "overflow": "block_publisher", "dedup_window_ms": 60_000}
+    await api.done("PUT", "/queues/a.q", "root", json=options)
+    await api.done("POST", "/queues/a.q/messages", "root", json={"messages": [{"payload": "first"}]})
+    await api.done("POST", "/users", "root", json={"user": "w", "password_hash": cheap_hash()})
+    await api.done("POST", "/users/w/permissions", "root", json={"queues": "a.*", "actions": ["publish"]})
+    headers = {**KEY, "Content-Type": "application/octet-stream"}
+    publish = ("POST", "/queues/a.q/messages", "w")
+    waiting = asyncio.create_task(api.ask(*publish, content=b"second", headers=headers))
+    await until(lambda: bool(api.broker._running().engine._state.parking))
+    await api.done("PUT", "/users/w/password", "root", json={"password": PASSWORD})
+    interrupted = await waiting
+    assert (interrupted.status_code, interrupted.json()["code"]) == (503, "SHUTTING_DOWN"), interrupted.text
+    await api.done("POST", "/queues/a.q/purge", "root", json={})
+    published = await api.ask(*publish, content=b"second", headers=headers)
+    assert published.status_code == 200, published.text
+    assert (await api.done("GET", "/queues/a.q", "root"))["ready"] == 1

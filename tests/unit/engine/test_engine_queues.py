@@ -76,7 +76,18 @@ def test_creating_an_existing_queue_succeeds_unless_it_must_match() -> None:
     assert driver.ask(CreateQueue(1, None, "q", QueueOptions(max_attempts=3), must_match=True)) is None
     error = driver.ask(CreateQueue(1, None, "q", QueueOptions(max_attempts=9), must_match=True))
     assert isinstance(error, QueueExists)
-    assert "max_attempts is 3, not 9" in str(error)
+    assert "max_attempts is 3, not 9; change them with" in str(error)
+
+
+@pytest.mark.parametrize(
+    "for_life", [QueueOptions(mode=DeliveryMode.FAN_OUT_WITH_ACK), QueueOptions(durability=Durability.TRANSIENT)]
+)
+def test_what_no_change_would_mend_is_not_said_to_be_changed(for_life: QueueOptions) -> None:
+    driver = Driver()
+    driver.create()
+    error = driver.ask(CreateQueue(1, None, "q", for_life, must_match=True))
+    assert isinstance(error, QueueExists)
+    assert "delete the queue and create it again, or use another name" in str(error)
 
 
 @pytest.mark.parametrize(

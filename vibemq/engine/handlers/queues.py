@@ -200,14 +200,20 @@ def _check_durability(state: EngineState, options: QueueOptions) -> None:
 
 def _check_match(queue: Queue, options: QueueOptions) -> None:
     has, wanted = options_to_dict(queue.options), options_to_dict(options)
-    different = [
-        f"{name} is {option_text(name, has[name])}, not {option_text(name, wanted[name])}"
-        for name in has
-        if has[name] != wanted[name]
-    ]
-    if different:
-        remedy = "change them with `vibemq-admin queue change` (over HTTP: PATCH), or use another name"
-        raise QueueExists(queue.name, "; ".join([*different, remedy]))
+    names = [name for name in has if has[name] != wanted[name]]
+    if names:
+        different = [
+            f"{name} is {option_text(name, has[name])}, not {option_text(name, wanted[name])}" for name in names
+        ]
+        is_for_life = queue.transient != (options.durability is Durability.TRANSIENT) or not set(_FIXED).isdisjoint(
+            names
+        )
+        remedy = (
+            "delete the queue and create it again"
+            if is_for_life
+            else "change them with `vibemq-admin queue change` (over HTTP: PATCH)"
+        )
+        raise QueueExists(queue.name, "; ".join([*different, f"{remedy}, or use another name"]))
 
 
 def check_mode(queue: Queue, mode: DeliveryMode) -> None:

@@ -247,7 +247,10 @@ class HttpApi:
             response = await self._carry_out(exchange)
         except ShuttingDown as error:
             # Its session has ended meanwhile, with the rights that it was made for or with the broker.
-            self._keep(key, refusal(Problem(ErrorCode.SERVER_ERROR, _INTERRUPTED)))
+            if exchange.passing:
+                self._kept.forget(key)
+            else:
+                self._keep(key, refusal(Problem(ErrorCode.SERVER_ERROR, _INTERRUPTED)))
             return refusal(as_problem(error))
         except (VibeMQError, Problem) as error:
             if isinstance(error, StorageFull) and not error.may_hold:

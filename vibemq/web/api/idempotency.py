@@ -11,6 +11,7 @@ from vibemq.errors import ErrorCode, InvalidPayload
 from vibemq.web.api.errors import HttpCode, Problem
 
 HEADER = "idempotency-key"
+EXPIRED_AT_ONCE = 16
 KEPT_S = 3600.0
 KEPT_MAX = 10_000
 KEPT_BYTES_MAX = 8_388_608
@@ -127,6 +128,9 @@ class KeptAnswers:
         """
         self._expire(now_s)
         entry = self._entries.get(key)
+        if entry is not None and entry.answer is not None and entry.until_s <= now_s:
+            self.forget(key)
+            entry = None
         if entry is None:
             self._put(key, _Entry(digest, now_s + KEPT_S))
             return None
@@ -142,7 +146,8 @@ class KeptAnswers:
         return entry.answer
 
     def _expire(self, now_s: float) -> None:
-        while self._entries:
+        """Some, which are more than one request adds: thousands at once would hold the loop."""
+        for _ in range(min(EXPIRED_AT_ONCE, len(self._entries))):
             key, entry = next(iter(self._entries.items()))
             if entry.until_s > now_s:
                 return

@@ -1,6 +1,7 @@
 """The same key has the same answer, for an hour."""
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -8,6 +9,7 @@ from vibemq.errors import ErrorCode, InvalidPayload
 from vibemq.web.api.errors import HttpCode, Problem
 from vibemq.web.api.idempotency import (
     ANSWER_BYTES_MAX,
+    EXPIRED_AT_ONCE,
     KEPT_BYTES_MAX,
     KEPT_MAX,
     KEPT_S,
@@ -65,6 +67,19 @@ def test_forgotten_after_an_hour_and_beyond_the_most() -> None:
     for number in range(KEPT_MAX + 1):
         done(kept, ("", "", 0, "", str(number)), KeptAnswer(200, (), b""))
     assert len(kept) == KEPT_MAX
+
+
+def test_after_an_idle_hour_some_go_with_each_request_and_none_is_given_again() -> None:
+    kept = KeptAnswers()
+    keys = [("", "", 0, "", str(number)) for number in range(1_000)]
+    for key in keys:
+        done(kept, key, ANSWER)
+    last, left = keys[-1], [1_000]
+    while left[-1]:
+        assert kept.begin(last, b"other", 2 * KEPT_S) is None
+        kept.forget(last)
+        left.append(len(kept))
+    assert max(before - after for before, after in pairwise(left)) <= EXPIRED_AT_ONCE + 1
 
 
 def test_what_is_under_way_is_not_forgotten_after_an_hour() -> None:

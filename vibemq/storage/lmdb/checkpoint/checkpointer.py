@@ -20,7 +20,7 @@ from typing import Any
 
 import lmdb
 
-from vibemq.errors import StorageError, StorageFailed, StorageFull
+from vibemq.errors import StorageDamaged, StorageError, StorageFailed, StorageFull
 from vibemq.storage.lmdb.checkpoint.checkpoint import Checkpoint, SegmentToApply
 from vibemq.storage.lmdb.compaction import need_room, write_compacted
 from vibemq.storage.lmdb.environment.env import flush_again, open_writer
@@ -75,12 +75,14 @@ class Checkpointer:
     def _copy(self, folder: str) -> dict[str, Any]:
         """What the folder's disk does not take is an answer like another: the store is as it was."""
         try:
-            with translated(folder):
+            with translated(folder, str(self._layout.data_file)):
                 self._env.copy(folder, compact=True)
         except StorageFailed as error:
             return {"refused": "backup", "error": str(error.__cause__)}
         except StorageFull as error:
             return {"refused": "backup", "error": str(error), "code": error.code.value}
+        except StorageDamaged as error:
+            return {"refused": "backup", "error": str(error.__cause__), "code": error.code.value, "path": error.path}
         except (StorageError, OSError) as error:
             return {"refused": "backup", "error": str(error)}
         return {"done": "backup"}

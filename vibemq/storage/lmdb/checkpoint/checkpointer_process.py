@@ -16,6 +16,8 @@ The checkpointer is the module `vibemq.storage.lmdb.checkpoint.checkpointer`. Bo
                                       {"refused": "compact", "error": sentence}      no room for it; nothing changed
                                       {"refused": "backup", "error": sentence}       the folder does not take it
                                       {"refused": "backup", "error": sentence, "code": "STORAGE_FULL"}
+                                      {"refused": "backup", "error": sentence, "code": "STORAGE_DAMAGED", "path": file}
+                                                                 the store cannot be read
                                       {"failed": code, "error": sentence}        the process ends
                                       {"failed": "STORAGE_FULL", "error": sentence, "limit": as in StorageFull}
 

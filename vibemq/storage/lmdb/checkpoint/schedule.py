@@ -21,13 +21,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from vibemq.errors import ErrorCode, StorageError, StorageFailed, StorageFull
+from vibemq.errors import ErrorCode, StorageDamaged, StorageError, StorageFailed, StorageFull
 from vibemq.storage.lmdb.checkpoint.checkpoint import SegmentToApply
 from vibemq.storage.lmdb.checkpoint.checkpointer_process import CheckpointerLink, checkpointer_arguments
 from vibemq.storage.lmdb.compaction import copying_folder, remove_leftover
 from vibemq.storage.lmdb.environment.env import DATA_FILE
 from vibemq.storage.lmdb.environment.free_pages import UnusedPages
 from vibemq.storage.lmdb.journal.journal import Journal, SealedSegment
+from vibemq.storage.lmdb.journal.recovery import REPAIR_HINT
 from vibemq.storage.lmdb.layout import Layout
 from vibemq.storage.lmdb.settings import LmdbSettings
 from vibemq.storage.lmdb.store_room import FileRoom
@@ -238,8 +239,7 @@ class CheckpointDriver:
         if self._done == "backup":
             return
         if answer := self._not_copied:
-            told = f"the copy was not finished: {answer['error']}"
-            raise StorageFull(told) if answer.get("code") == ErrorCode.STORAGE_FULL else StorageError(told)
+            raise _not_finished(answer)
         why = self._link.last_error or "the checkpointer ended"
         if self.hung != hung:
             why = f"it did not grow for {silence_s:.0f} s; see whether the disk of {target} still takes data"
@@ -431,3 +431,14 @@ def _told(answer: dict[str, Any]) -> UnusedPages | None:
 
 def _to_apply(segment: SealedSegment) -> SegmentToApply:
     return SegmentToApply(segment.path, segment.first_lsn, segment.last_lsn)
+
+
+def _not_finished(answer: dict[str, Any]) -> StorageError:
+    """What the checkpointer has answered to the order of a copy."""
+    told = f"the copy was not finished: {answer['error']}"
+    match answer.get("code"):
+        case ErrorCode.STORAGE_FULL:
+            return StorageFull(told)
+        case ErrorCode.STORAGE_DAMAGED:
+            return StorageDamaged(told, path=answer["path"], hint=REPAIR_HINT)
+    return StorageError(told)

@@ -125,14 +125,14 @@ def writing(env: lmdb.Environment, where: str, progress: Callable[[], None] = _n
 
 
 @contextmanager
-def translated(where: str) -> Iterator[None]:
-    """LMDB's errors as ours."""
+def translated(where: str, store: str = "") -> Iterator[None]:
+    """LMDB's errors as ours. `store`: what is read, where `where` is a copy that is written from it."""
     try:
         yield
     except (lmdb.MapFullError, lmdb.TxnFullError, lmdb.DiskError) as error:
         raise StorageFull(f"no room in {where}: {error}; free space on its disk") from error
     except _DAMAGE as error:
-        raise StorageDamaged(f"LMDB cannot read its pages ({error})", path=where, hint=REPAIR_HINT) from error
+        raise StorageDamaged(f"LMDB cannot read its pages ({error})", path=store or where, hint=REPAIR_HINT) from error
     except lmdb.Error as error:
         text = str(error)
         if any(word in text for word in (*_FULL, os.strerror(errno.EIO))):

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from vibemq.errors import ErrorCode
 from vibemq.web.api.errors import Problem
+from vibemq.web.api.idempotency import HEADER
 from vibemq.web.limits import extender
 
 LATE_S = 30.0
@@ -27,7 +28,9 @@ async def in_time(request: Request, timeout_s: float | None) -> AsyncIterator[No
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError:
+        again = "; repeat it with the same Idempotency-Key, which has its answer once it has ended"
         raise Problem(
             ErrorCode.TIMEOUT,
-            f"there was no answer within {timeout_s:g} s; what was asked for may still be carried out",
+            f"there was no answer within {timeout_s:g} s; what was asked for may still be carried out"
+            f"{again if HEADER in request.headers else ''}",
         ) from None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vibemq.errors import StorageError
+from vibemq.errors import StorageDamaged, StorageError
 from vibemq.storage.lmdb.backup import make
 from vibemq.storage.lmdb.checkpoint import schedule
 from vibemq.storage.lmdb.checkpoint.schedule import CheckpointDriver
@@ -31,6 +31,7 @@ class SlowCheckpointer:
         self.done_after = LOOKS_FOR_AN_HOUR
         self.stopped_after = 2 * LOOKS_FOR_AN_HOUR
         self.driver: CheckpointDriver | None = None
+        self.refusal: dict[str, Any] | None = None
         self._copy: Path | None = None
         self._looks = 0
 
@@ -58,6 +59,8 @@ class SlowCheckpointer:
         if self._copy is None:
             return [{"ready": 0}]
         self._looks += 1
+        if self.refusal is not None:
+            return [self.refusal]
         if self._looks == self.stopped_after:
             assert self.driver is not None
             self.driver.end_backups()
@@ -116,6 +119,14 @@ def test_a_copy_that_grows_no_more_is_given_up_and_leaves_nothing(slow: SlowChec
     # The next one finds the folder as it needs it.
     slow.grows_for = LOOKS_FOR_AN_HOUR
     assert (back_up(slow, tmp_path) / STORE_FILE).exists()
+
+
+def test_a_store_that_cannot_be_read_is_told_as_that(slow: SlowCheckpointer, tmp_path: Path) -> None:
+    store = str(tmp_path / "data" / "store" / "data.mdb")
+    slow.refusal = {"refused": "backup", "error": "page 7", "code": "STORAGE_DAMAGED", "path": store}
+    with pytest.raises(StorageDamaged, match=f"the copy was not finished: page 7 in {store}; .*repair"):
+        back_up(slow, tmp_path)
+    assert slow.running
 
 
 def test_a_stop_ends_a_copy_and_the_process_that_writes_it(slow: SlowCheckpointer, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from vibemq.errors import ErrorCode, InvalidPayload, VibeMQError
+from vibemq.errors import ErrorCode, InvalidPayload, ShuttingDown, VibeMQError
 from vibemq.model import commands
 from vibemq.model.effects import Published
 from vibemq.model.rows import RowView
@@ -79,7 +79,9 @@ async def publish(exchange: Exchange) -> Response:
         message = maker.from_request(exchange.request.headers.raw, exchange.body)
         return await _published_one(exchange, queue, message)
     except VibeMQError as error:
-        exchange.passing = error.code in PASSING
+        # Of what was interrupted the queue knows whether it was published, and answers the same key.
+        interrupted = isinstance(error, ShuttingDown) and bool(_dedup_window_ms(exchange))
+        exchange.passing = interrupted or error.code in PASSING
         raise
 
 

@@ -104,7 +104,9 @@ async def download(exchange: Exchange) -> Response:
         "Accept-Ranges": "bytes",
         **exchange.headers,
     }
-    status, part = 200, byte_range(exchange.request.headers, size)
+    # A range is that of a GET alone (RFC 9110, 14.2).
+    asked = exchange.request.headers if exchange.request.method == "GET" else Headers()
+    status, part = 200, byte_range(asked, size)
     if part is not None:
         start, end = part
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
@@ -149,7 +151,7 @@ def byte_range(headers: Headers, size: int) -> tuple[int, int] | None:
     if found is None or "if-range" in headers:
         return None
     # More digits than any size has are as good as the largest.
-    first, last = (int(part[:DIGITS_MAX]) if part else None for part in found.groups())
+    first, last = (int(part.lstrip("0")[:DIGITS_MAX] or "0") if part else None for part in found.groups())
     if first is None:
         if last is None:
             return None
