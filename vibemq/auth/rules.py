@@ -51,6 +51,8 @@ def make_rule(values: Mapping[str, Any]) -> Rule:
             f"a permission has actions and one of queues, groups and transactions, not {min(unknown)[:40]!r}"
         )
     kind, pattern = resources_of(values)
+    if kind is ResourceKind.GROUP and not {"/", "*"} & set(pattern):
+        raise ValueError(f"groups are named QUEUE/GROUP, as orders.eu/billing; {pattern[:40]!r} has no / and fits none")
     actions = values.get("actions")
     if not isinstance(actions, list | tuple) or not actions:
         raise ValueError("a permission needs actions, a list that is not empty")

@@ -282,6 +282,9 @@ class Survey:
         self._queues = list(state.queues.values())
         self.retired: Counter[str] = Counter(state.retired)
         """Counters of queues that are gone. Complete when the survey is over."""
+        self.dead_count = state.dead_total
+        """Dead letters, also of queues that are gone. Complete when the survey is over."""
+        self._state = state
         self.unknown_settles = state.totals.unknown_settles
         self.cursors_made = state.totals.cursors_made
         """Since the start of the broker; the survey has all of these that are still there."""
@@ -294,6 +297,7 @@ class Survey:
                     yield figures
                     continue
             self.retired.update(counters_of(queue))
+        self.dead_count = self._state.dead_total
 
     def _figures(self, queue: Queue) -> Generator[None, None, QueueFigures]:
         ready = size = in_flight = delayed = consumers = behind = 0

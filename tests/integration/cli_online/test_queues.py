@@ -143,7 +143,7 @@ def test_other_options_are_told_in_words(vibemq: Run, queue: str, capfdbinary: p
     assert json.loads(err)["error"]["message"] == (
         f"queue '{queue}' already exists with other options: mode is round_robin, not fan_out_with_ack; retention is "
         "settled, not log; message_ttl_ms is 3600000, not null; dead_letter is true, not false; lost_connection is "
-        "fail, not release; change them with `vibemq-admin queue change` (over HTTP: PATCH), or use another name"
+        "fail, not release; delete the queue and create it again, or use another name"
     )
     code, [made], _ = vibemq("admin", "queue", "create", queue, *words[:2], "--ttl", "60m")
     assert (code, made["created"]) == (0, False)

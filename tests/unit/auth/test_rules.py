@@ -48,6 +48,13 @@ def test_a_stored_rule_that_makes_no_sense_is_refused(value: list[object]) -> No
         load_rules([value])
 
 
+def test_a_pattern_that_fits_no_group_is_refused() -> None:
+    with pytest.raises(ValueError, match="QUEUE/GROUP.*'noslash' has no / and fits none"):
+        make_rule({"groups": "noslash", "actions": ["manage"]})
+    for pattern in ("a/b", "*", "orders*"):
+        assert make_rule({"groups": pattern, "actions": ["manage"]}).pattern == pattern
+
+
 @pytest.mark.parametrize("field", ["queues", "groups", "transactions"])
 def test_a_pattern_that_is_none_is_refused_by_the_name_of_its_field(field: str) -> None:
     for pattern in ("", "x" * 257, "a\n", 5):

@@ -269,3 +269,13 @@ def test_the_nearer_of_two_limits_says_how_full_it_is(driver: Driver) -> None:
         driver.create(f"b{most}", max_messages=10, max_bytes=most)
         driver.publish(9, f"b{most}")
         assert agrees(driver, f"b{most}").filled == filled
+
+
+def test_letters_of_a_deleted_queue_are_counted_in_the_survey(driver: Driver) -> None:
+    driver.create("q")
+    driver.publish(2, "q")
+    driver.subscribe(1, "q", capacity_messages=2)
+    driver.settle(1, 1, 2, verb=Settlement.REJECT)
+    driver.ask(DeleteQueue(9, None, "q"))
+    survey = driver.engine.survey()
+    assert (list(survey), survey.dead_count) == ([], 2)

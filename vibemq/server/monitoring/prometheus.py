@@ -201,6 +201,12 @@ METRICS: tuple[Metric, ...] = (
     _by_queue("vibemq_queue_in_flight", "gauge", "Messages handed out and not settled.", "in_flight"),
     _by_queue("vibemq_queue_delayed", "gauge", "Messages whose delay or retry is not yet due.", "delayed"),
     _by_queue("vibemq_queue_dead", "gauge", "Dead letters of the queue.", "dead"),
+    Metric(
+        "vibemq_dead_letters",
+        "gauge",
+        "Dead letters of all queues, deleted ones included.",
+        _one(lambda scrape: scrape.snapshot.totals["dead"]),
+    ),
     _by_queue("vibemq_queue_consumers", "gauge", "Consumers of the queue.", "consumers"),
     Metric(
         "vibemq_queue_oldest_message_age_seconds",

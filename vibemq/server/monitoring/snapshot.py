@@ -43,6 +43,7 @@ class SurveyView(Protocol):
     """`Engine.survey()`: the figures of one queue after the other; None where it may pause within one queue."""
 
     retired: Counter[str]
+    dead_count: int
     unknown_settles: int
     cursors_made: int
 
@@ -64,6 +65,7 @@ class Observed(Protocol):
 class EmptySurvey:
     def __init__(self) -> None:
         self.retired: Counter[str] = Counter()
+        self.dead_count = 0
         self.unknown_settles = 0
         self.cursors_made = 0
 
@@ -106,7 +108,7 @@ class Snapshot:
     """By name, see COLUMNS."""
     cursors: list[CursorRow] = field(default_factory=list)
     totals: Counter[str] = field(default_factory=Counter)
-    """Sums of all columns; those of COUNTERS with the queues that are gone."""
+    """Sums of all columns; those of COUNTERS, and of dead letters, with the queues that are gone."""
     connections: dict[str, int] = field(default_factory=dict)
     unknown_settles: int = 0
     cursors_made: int = 0
@@ -143,6 +145,7 @@ def snapshot_steps(observed: Observed, into: Snapshot) -> Iterator[None]:
     yield from _move(flat, columns, sums)
     into.columns.update(columns)
     sums.update({name: survey.retired[name] for name in COUNTERS})
+    sums["dead"] = survey.dead_count
     into.totals = sums
     into.unknown_settles = survey.unknown_settles
 

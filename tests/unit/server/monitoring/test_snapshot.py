@@ -66,6 +66,7 @@ class Survey:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.retired = Counter({"published": 100})
+        self.dead_count = 13
         self.unknown_settles = 4
         self.cursors_made = broker.cursors_made
 
@@ -83,6 +84,7 @@ async def test_a_picture_has_every_queue_and_the_sums() -> None:
     assert list(snapshot.columns["in_flight"]) == [2, 2, 2]
     assert snapshot.totals["published"] == 109
     assert snapshot.totals["in_flight"] == 6
+    assert snapshot.totals["dead"] == 13, "letters of deleted queues are among them"
     assert snapshot.connections == {"native": 2}
     assert snapshot.unknown_settles == 4
     assert [(row.queue, row.group, row.backlog) for row in snapshot.cursors] == [("q0", "readers", 5)]

@@ -67,6 +67,7 @@ class Watched:
 class Survey:
     def __init__(self, watched: Watched) -> None:
         self.retired: Counter[str] = Counter()
+        self.dead_count = 0
         self.unknown_settles = 0
         self.cursors_made = watched.cursors_made
         self._watched = watched
