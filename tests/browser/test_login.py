@@ -235,5 +235,5 @@ def test_the_command_line_opens_a_browser_that_is_logged_in_once(closed_broker: 
     assert page.url == closed_broker.console
     again = opened(closed_broker.origin)
     again.goto(link)
-    again.get_by_role("alert").get_by_text("was used already").wait_for()
+    again.get_by_role("alert").get_by_text("counts no more").wait_for()
     assert "code=" not in again.url

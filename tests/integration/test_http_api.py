@@ -147,7 +147,9 @@ async def test_the_life_of_a_queue(api: ApiClient) -> None:
     for of_proxy in (f"W/{tag}", f'{tag[:-1]}-gzip"', f'W/{tag[:-1]}-br"'):
         # What a proxy makes of it that compresses the answer.
         await api.done("PATCH", "/queues/orders", json={"max_attempts": 7}, headers={"If-Match": of_proxy})
-    for wrong in ('W/"0"', '"-gzip"', '""', f"{tag}, {tag}"):
+    several = await api.ask("PATCH", "/queues/orders", json={}, headers={"If-Match": f'"x", {tag}'})
+    assert (several.status_code, "several tags" in several.json()["detail"]) == (422, True)
+    for wrong in ('W/"0"', '"-gzip"', '""'):
         refused = await api.code("PATCH", "/queues/orders", json={"max_attempts": 8}, headers={"If-Match": wrong})
         assert refused == (412, "PRECONDITION_FAILED")
     async with vibemq.connect(api.broker.url) as mq:

@@ -50,9 +50,9 @@ test("today began at midnight of the browser", () => {
 
 test("letters that are still here are told apart from all that died", () => {
   const rows = [{ count: 750 }, { count: 227 }];
-  assert.equal(stillHere(rows, 999), "977 of the 999 messages that died; the others were replayed or purged since.");
+  assert.equal(stillHere(rows, 999), "977 of the 999 messages that died; the others were replayed or purged since, or their queue was deleted.");
   assert.equal(stillHere([{ count: 1 }], 1), "The message that died.");
-  assert.equal(stillHere(Array(10).fill({ count: 2 }), 1_030), "20 of the 1,030 messages that died; the others were replayed or purged since, or are of smaller kinds.");
+  assert.equal(stillHere(Array(10).fill({ count: 2 }), 1_030), "20 of the 1,030 messages that died; the others were replayed or purged since, or their queue was deleted, or their errors are rarer.");
 });
 
 test("code in a sentence stands between backticks, and one alone is a character", () => {

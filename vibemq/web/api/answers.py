@@ -13,6 +13,7 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from vibemq.errors import InvalidPayload
 from vibemq.model.shared.queue_info import QueueInfo
 from vibemq.operations.reading.instants import with_instants
 from vibemq.web.api.contract import JSON, Exchange
@@ -166,7 +167,9 @@ def own_tag(text: str) -> str:
 
 
 def seen_tag(text: str) -> str | None:
-    """Of the header If-Match; None: whatever it is."""
+    """Of the header If-Match; None: whatever it is. Raises InvalidPayload."""
+    if text.count('"') > 2:
+        raise InvalidPayload("the header If-Match has several tags; send that of the queue as it was read", "if-match")
     return None if text.strip() == "*" else own_tag(text).strip().strip('"') or "none"
 
 

@@ -187,6 +187,8 @@ class HttpApi:
             self._check_login(exchange)
         if exchange.asker is not None and self.state.hides_bodies(exchange.asker.principal):
             check_filters(endpoint.operation, exchange.query, exchange.body)
+        if len(request.headers.getlist("if-match")) > 1:
+            raise InvalidPayload("the header If-Match is given more than once; leave all but one out", "if-match")
         if not endpoint.reads and "If-Match" not in endpoint.from_headers and "if-match" in request.headers:
             # Whoever brings a tag does not want what would be done without looking at it.
             raise InvalidPayload(

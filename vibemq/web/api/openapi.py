@@ -22,6 +22,12 @@ from vibemq.web.api.kinds import CHANGING, Kind
 
 PROBLEM = "application/problem+json"
 ETAG_PATTERN = "^[!-~]+$"
+_PATH_NAMES = {
+    "queue": "Name of the queue.",
+    "sequence": "Sequence of the message.",
+    "dead_id": "Number of the dead letter.",
+}
+"""Of paths whose operation has no argument of that name."""
 EVERYWHERE: tuple[Code, ...] = (
     ErrorCode.INVALID_MESSAGE,
     HttpCode.CROSS_ORIGIN,
@@ -156,7 +162,8 @@ class DescriptionWriter:
         operation = self._contract.operations.get(endpoint.operation)
         known = schema_of(arguments_of(operation))["properties"] if operation is not None else {}
         for name in endpoint.names:
-            about = known.get(endpoint.renamed.get(name, name), {"type": "string", "minLength": 1})
+            said = {"description": _PATH_NAMES[name]} if name in _PATH_NAMES else {}
+            about = known.get(endpoint.renamed.get(name, name), {"type": "string", "minLength": 1, **said})
             yield {"name": name, "in": "path", "required": True, "schema": self._schema(about), **_described(about)}
 
     def _query(self, endpoint: Endpoint) -> Iterable[dict[str, Any]]:

@@ -38,9 +38,11 @@ class _Sections:
         body = self._writer.body_schema(endpoint) if "requestBody" in told else {}
         required = body.get("required", ())
         rows += [
-            (name, f"body, {_type(about)}", name in required, about.get("description", ""))
+            (name, f"body, {_type(about)}", name in required, about.get("description") or _fields(about))
             for name, about in body.get("properties", {}).items()
         ]
+        if body.get("description") and not body.get("properties"):
+            rows.append(("the body", _type(body), told["requestBody"]["required"], body["description"]))
         if rows:
             lines += ["", "| name | where | required | meaning |", "|---|---|---|---|"]
             lines += [
@@ -70,6 +72,8 @@ def _plain(text: str) -> str:
 
 def _type(schema: Mapping[str, Any]) -> str:
     choices = [choice for choice in schema.get("anyOf", [schema]) if choice.get("type") != "null"]
+    if isinstance(kinds := schema.get("type"), list):
+        choices = [{"type": kind} for kind in kinds if kind != "null"]
     return " or ".join(dict.fromkeys(map(_one_type, choices)))
 
 
@@ -81,6 +85,14 @@ def _one_type(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "array":
         return f"list of {_one_type(schema.get('items', {}))}"
     return TYPES.get(str(schema.get("type")), "object")
+
+
+def _fields(schema: Mapping[str, Any]) -> str:
+    """Of the objects of a list."""
+    inner = schema.get("items", {})
+    names = [f"`{name}`" for name in inner.get("properties", {})]
+    needed = [f"`{name}`" for name in inner.get("required", ())]
+    return f"Each with {', '.join(names)}; required: {', '.join(needed) or 'none'}." if names else ""
 
 
 def _errors() -> str:

@@ -123,7 +123,8 @@ def _of_code(exchange: Exchange, code: str, host: str) -> Principal:
         host,
         exchange.request_id,
         is_right,
-        "the link for one login was used already, or is older than a minute; run vibemq console again",
+        "the link for one login counts no more: it was used, is older than a minute, or its user was changed; run "
+        "vibemq console again",
     )
     return found[0]
 

@@ -72,11 +72,12 @@ function Now({ data }) {
 }
 
 /** What the rates mean for what waits. */
-export function meaning({ in: comes, ack }, ready) {
+export function meaning({ in: comes, ack, dead }, ready) {
   if (comes === null || comes === undefined || ack === null || ack === undefined) return "";
-  const more = comes - ack;
+  const more = comes - ack - dead;
   if (more > Math.max(1, comes * 0.05)) return `falling behind by ${rate(more)}/s`;
   if (ready > 0 && -more > Math.max(0.5, comes * 0.02)) return `drained in ${duration((ready / -more) * 1000)}`;
+  if (dead > ack) return `${rate(dead)}/s die`;
   if (comes === 0 && ack === 0) return ready ? "nothing moves" : "quiet";
   return "keeping up";
 }

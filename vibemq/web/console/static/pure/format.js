@@ -151,7 +151,7 @@ const KINDS_MAX = 10;
 export function stillHere(rows, died) {
   const here = rows.reduce((sum, row) => sum + row.count, 0);
   if (here >= died) return here === 1 ? "The message that died." : `All ${counted(here, "message")} that died.`;
-  return `${count(here)} of the ${counted(died, "message")} that died; the others were replayed or purged since${rows.length < KINDS_MAX ? "" : ", or are of smaller kinds"}.`;
+  return `${count(here)} of the ${counted(died, "message")} that died; the others were replayed or purged since, or their queue was deleted${rows.length < KINDS_MAX ? "" : ", or their errors are rarer"}.`;
 }
 
 /** [title, sentence] of an empty page of a search that is not over, or was begun on the pages before; null where nothing fits. The

@@ -301,7 +301,7 @@ export function NothingFits({ filter, change }) {
     ${parts.length === 1 && html`<p>It has one part: ${parts[0].label} <b><${Outside} text=${parts[0].value} /></b>.</p>`}
     ${others === null && parts.length > 1 && html`<p class="muted">Looking which part excludes them…</p>`}
     ${others?.length > 0 && html`<p>Letters would fit without one of these parts:</p>`}
-    ${others?.length === 0 && parts.length > 1 && html`<p>No single part is the cause: with any one of them left out, still none fits.</p>`}
+    ${others?.length === 0 && parts.length > 1 && html`<p>Without any one of them still none fits.</p>`}
     <div class="buttons">
       ${parts
         // Of the filter that stands now: the answer may be that of the filter before.
