@@ -42,7 +42,9 @@ SAID: dict[type | str, str] = {
     "cursor.list": _SEEN_FIGURES,
     "transaction.list": _SEEN_APPLICATIONS,
     "job.start": _OF_JOBS,
-    "job.change": f"{_OF_JOBS}, and others also need what `job.show` needs, without which there is no such job for them",
+    "job.change": (
+        f"{_OF_JOBS}, and others also need what `job.show` needs, without which there is no such job for them"
+    ),
     "job.discard": "nothing more, for whoever started the job; a superuser for all others",
     "job.result": "what the work of the job needs: `inspect` on the queue of its filter, or on all queues",
     "job.list": _SEEN_JOBS,
