@@ -18,6 +18,8 @@ from vibemq.model.options import TEXT_OPTIONS
 
 DEFAULT_FILE = Path("/etc/vibemq/vibemq.toml")
 SECRETS_DIR = Path("/run/secrets")
+COMMAND_LINE = "command line"
+"""An origin of settings."""
 KEY_DOTS_MAX = 1000
 """More than any setting's name has, and than any line of text before its first = is likely to have."""
 
@@ -120,7 +122,7 @@ def _load(
         *_toml_layers(config, environ, default_file, files),
         *_secret_layers(environ, secrets_dir, files),
         *_environment_layers(environ),
-        ("command line", _without_none(overrides)),
+        (COMMAND_LINE, _without_none(overrides)),
     ):
         _overlay(merged, values)
         origins.update(dict.fromkeys(_leaves(values), origin))

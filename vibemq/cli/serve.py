@@ -1,5 +1,6 @@
 """`vibemq serve`: the broker."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ import typer
 from vibemq.cli.flags import data_dir_option
 
 if TYPE_CHECKING:
-    from vibemq.config import Settings
+    from vibemq.config import Listener, Settings
 
 
 def serve(
@@ -72,7 +73,9 @@ def serve(
 
     def read() -> Loaded:
         found = reader.read()
-        found = replace(found, settings=with_listener(found.settings, host, port))
+        changed = with_listener(found.settings, host, port)
+        found.origins.update(given_of_listeners(found.settings.listeners, changed.listeners))
+        found = replace(found, settings=changed)
         check_plugins(found)
         return found
 
@@ -87,6 +90,20 @@ def serve(
 
     check_tls_files(loaded)
     raise typer.Exit(app.serve(loaded, read_again) or 0)
+
+
+def given_of_listeners(before: Sequence["Listener"], after: Sequence["Listener"]) -> dict[str, str]:
+    """What --host and --port have changed, as origins of settings."""
+    from vibemq.settings import COMMAND_LINE
+
+    fields = ("host", "port")
+    had = [tuple(getattr(listener, field) for field in fields) for listener in before]
+    return {
+        f"listeners[{number}].{field}": COMMAND_LINE
+        for number, listener in enumerate(after)
+        for place, field in enumerate(fields)
+        if number >= len(had) or getattr(listener, field) != had[number][place]
+    }
 
 
 def with_listener(settings: "Settings", host: str | None, port: int | None) -> "Settings":

@@ -13,7 +13,7 @@ import pytest
 
 from vibemq.cli import main, pub
 from vibemq.cli.entry import run_app, wants_json
-from vibemq.cli.serve import with_listener
+from vibemq.cli.serve import given_of_listeners, with_listener
 from vibemq.config import Listener, Settings
 
 NOBODY = "vibemq://127.0.0.1:1"
@@ -136,6 +136,9 @@ def test_the_command_line_wins_over_the_listeners_of_the_settings() -> None:
         ("other", "0.0.0.0", 1),
         ("native", "0.0.0.0", 7),
     ]
+    assert given_of_listeners(settings.listeners, changed.listeners) == dict.fromkeys(
+        ("listeners[0].host", "listeners[1].host", "listeners[1].port"), "command line"
+    )
     assert with_listener(settings, None, None) is settings
 
 

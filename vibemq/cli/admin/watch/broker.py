@@ -55,7 +55,8 @@ def settings(
     found = [
         one for one in ask(url, timeout, "broker.settings")["settings"] if not (changed and one["origin"] == "default")
     ]
-    rows = [(one["name"], one["value"], one["origin"], one["when"]) for one in found]
+    # A number as it is written in the settings: 2925 is a port.
+    rows = [(one["name"], _written(one["value"]), one["origin"], one["when"]) for one in found]
     Output(json=json).emit_many(found, table(("setting", "value", "from", "changes count after"), rows, whole=True))
 
 
@@ -94,6 +95,10 @@ def backups(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: Js
         for one in found
     ]
     Output(json=json).emit_many(found, table(("time", "folder", "size", "by", "there"), rows, whole=True))
+
+
+def _written(value: Any) -> Any:
+    return value if isinstance(value, bool) or not isinstance(value, int | float) else str(value)
 
 
 def figure_text(name: str, figure: float | None) -> str:
