@@ -146,3 +146,16 @@ def test_an_end_before_the_epoch_is_an_end() -> None:
         absolute = LetterPageArguments.model_validate(wanted).absolute(NOW)
         assert (absolute.until, absolute.since) == (1, None)
     assert LetterPageArguments.model_validate({"since": 0}).absolute(NOW).since is None
+
+
+def test_letters_that_are_named_are_found_without_those_between_them() -> None:
+    dead = filled([(1, Reason.REJECTED, "", 0, 0, "x")] * 400)
+
+    async def main() -> None:
+        for order in ("oldest", "newest"):
+            wanted = LetterPageArguments.model_validate({"ids": [399, 2, 200, 4], "order": order})
+            answer = await dead.page(Caller(ANONYMOUS, Actor("")), wanted)
+            assert sorted(letter["dead_id"] for letter in answer["letters"]) == [2, 4, 200, 399]
+            assert (answer["examined"], answer["next"]) == (5, None)
+
+    asyncio.run(main())

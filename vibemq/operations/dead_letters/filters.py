@@ -12,6 +12,7 @@ from vibemq.model.records import DeadFacts, Reason
 from vibemq.model.rows import RowView
 from vibemq.model.stored import DeadLetter
 from vibemq.operations.arguments import INSTANT_MAX, Arguments, Headers, Limit, Numbers, QueueName, Text, Whole
+from vibemq.operations.dead_letters.stretches import IdStretches
 from vibemq.operations.messages import replay_count
 
 OLDEST, NEWEST = "oldest", "newest"
@@ -156,6 +157,8 @@ class LetterFilter:
         self.below = min(last, INSTANT_MAX - 1 if wanted.to_id is None else wanted.to_id) + 1
         """... and below this one."""
         self._ids = None if wanted.ids is None else frozenset(wanted.ids)
+        self.stretches = IdStretches(self._ids)
+        """Where the ids that are named are."""
 
     def choice(self, queue_ids: frozenset[int] | None) -> LetterChoice:
         """What the index decides. `queue_ids`: see `DeadLetterReader.queue_ids`."""

@@ -294,6 +294,7 @@ class DeadLetters:
         found = await self._reader.find(
             chosen.fits,
             choice=chosen.choice(queue_ids),
+            stretches=chosen.stretches,
             after=after,
             below=below,
             newest_first=newest_first,

@@ -201,6 +201,7 @@ class LetterPreview:
             found = await self._reader.find(
                 chosen.fits,
                 choice=chosen.choice(queue_ids),
+                stretches=chosen.stretches,
                 after=last,
                 below=chosen.below,
                 limit=SLICE,

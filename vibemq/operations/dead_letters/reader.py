@@ -5,7 +5,7 @@ over letters that cannot be read.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -14,10 +14,10 @@ from time import monotonic
 from vibemq.model.dead.fingerprint import OTHER
 from vibemq.model.dead.groups import EVERY_LETTER, DeadGroup, DeadGroupsWanted, LetterChoice
 from vibemq.model.records import DeadFacts
-from vibemq.model.runs import Run
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPageWanted
 from vibemq.operations.arguments import INSTANT_MAX
 from vibemq.operations.contracts import StoreAccess
+from vibemq.operations.dead_letters.stretches import EVERYWHERE, IdStretches, stretches_of
 from vibemq.operations.reading.giving_way import give_way
 
 SLICE_LETTERS = 32
@@ -36,8 +36,6 @@ ANSWER_BYTES_MAX = 768 * 1024
 LETTERS_AT_ONCE = 1000
 SLICE_IDS = 32
 """Ids looked for before the loop has its turn, which may be as many places to look at."""
-NEAR_IDS = 16
-"""To read the facts of so many letters between two ids costs less than to look for the second by itself."""
 SLICE_QUEUES = 100
 SLICE_GROUPS = 100
 
@@ -70,6 +68,7 @@ class DeadLetterReader:
         fits: Fits = _every_letter,
         *,
         choice: LetterChoice = EVERY_LETTER,
+        stretches: IdStretches = EVERYWHERE,
         after: int = 0,
         below: int = INSTANT_MAX,
         newest_first: bool = False,
@@ -85,6 +84,7 @@ class DeadLetterReader:
 
         Args:
             choice: what the index decides; `fits` is asked about those that it finds.
+            stretches: where they are looked for; what is between them is not read.
             rows: without them the letters have their facts only, and `row_fits` is not asked.
         """
         below = min(below, INSTANT_MAX)
@@ -93,9 +93,13 @@ class DeadLetterReader:
         deadline = None if seconds is None else loop.time() + seconds
         size = 0
         while found.examined < scan:
+            stretch = stretches.beneath(found.last, after) if newest_first else stretches.above(found.last, below)
+            if stretch is None:
+                found.last, found.done = (after + 1 if newest_first else below - 1), True
+                break
             wanted = DeadPageWanted(
-                after=after if newest_first else found.last,
-                below=found.last if newest_first else below,
+                after=stretch[0],
+                below=stretch[1],
                 newest_first=newest_first,
                 choice=choice,
                 limit=min(SLICE_LETTERS if rows else SLICE_SCAN, limit + 1 - len(found.letters)),
@@ -119,10 +123,14 @@ class DeadLetterReader:
                     break
                 found.letters.append(letter)
             else:
-                found.done = page.done
+                found.done = page.done and stretches.everywhere
             # Those behind the last one are looked at again with the next page.
             found.examined += page.examined if last == page.last else page.examined_to.get(last, 0)
             found.last = last
+            if last == page.last and page.done and not stretches.everywhere:
+                # A stretch in which nothing is was a look as well.
+                found.examined += not page.examined
+                found.last = stretch[0] + 1 if newest_first else stretch[1] - 1
             reached = page.damaged if last == page.last else [d for d in page.damaged if _is_reached(d, last, wanted)]
             found.damaged += reached
             if found.done or last != page.last or _is_over(found, deadline):
@@ -169,7 +177,7 @@ class DeadLetterReader:
         wanted = iter(sorted(ids))
         while some := list(islice(wanted, SLICE_IDS)):
             is_named = frozenset(some).__contains__
-            for first, last in _stretches(some):
+            for first, last in stretches_of(some):
                 part = Found(last=max(first - 1, 0), done=last < 1)
                 while not part.done:
                     fits = partial(_fits_id, is_named)
@@ -184,17 +192,6 @@ class DeadLetterReader:
         async for found in self.named([dead_id]):
             return found
         return Found(done=True)
-
-
-def _stretches(ids: Sequence[int]) -> Iterator[Run]:
-    """Of ascending ids: those that stand close together are looked for in one go."""
-    first = last = ids[0]
-    for dead_id in ids:
-        if dead_id - last > NEAR_IDS:
-            yield first, last
-            first = dead_id
-        last = dead_id
-    yield first, last
 
 
 def _fits_id(is_named: Callable[[int], bool], facts: DeadFacts, queue: str) -> bool:

@@ -50,6 +50,7 @@ async def _one_by_one(
         found = await reader.find(
             chosen.fits,
             choice=chosen.choice(queue_ids),
+            stretches=chosen.stretches,
             after=last,
             below=below,
             limit=AT_ONCE,

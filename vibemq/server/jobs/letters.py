@@ -148,6 +148,7 @@ class LetterPages:
         found = await self._reader.find(
             lambda facts, queue: queue not in without and chosen.fits(facts, queue),
             choice=chosen.choice(queue_ids),
+            stretches=chosen.stretches,
             after=max(cursor, chosen.after, plan.first_id - 1),
             below=self._below,
             limit=min(most, PAGE_LETTERS),
