@@ -141,7 +141,12 @@ class LetterPreview:
             tally.is_whole = exact
         else:
             await self._count_letters(wanted, chosen, queue_ids, tally)
-            sample, exact = await self._rows(wanted, chosen, queue_ids)
+            sampled = _Tally()
+            sample, exact = await self._rows(wanted, chosen, queue_ids, sampled)
+            if sampled.count > tally.count:
+                # On a busy machine. All figures of the answer are those of the same letters.
+                sampled.is_whole = tally.is_whole
+                tally = sampled
         whole = tally.is_whole and (exact or not wanted.need_rows)
         most = None if whole else await self._most(wanted, chosen, queue_ids)
         return await self._answer(caller, wanted, tally, sample, rows_are_all=exact, most=most)
@@ -177,13 +182,21 @@ class LetterPreview:
             tally.is_whole = found.done
 
     async def _rows(
-        self, wanted: PreviewArguments, chosen: LetterFilter, queue_ids: frozenset[int] | None
+        self,
+        wanted: PreviewArguments,
+        chosen: LetterFilter,
+        queue_ids: frozenset[int] | None,
+        tally: _Tally | None = None,
     ) -> "tuple[_Rows, bool]":
-        """What the messages say, of as many letters as are read in a moment; and whether these are all."""
+        """What the messages say, of as many letters as are read in a moment; and whether these are all. `tally` gets
+        them too."""
         rows, done = _Rows(), False
         row_fits = chosen.row_fits if wanted.need_rows else None
         async for found in self._slices(chosen, queue_ids, SCAN_MAX, row_fits=row_fits):
             rows.take(found.letters, keep=wanted.need_rows)
+            if tally is not None:
+                await asyncio.sleep(0)
+                tally.add_letters(found.letters)
             done = found.done
         return rows, done
 
@@ -224,7 +237,7 @@ class LetterPreview:
         most: int | None,
     ) -> dict[str, Any]:
         """`most`: None when every letter was counted."""
-        count = max(tally.count, rows.count)
+        count = tally.count
         await tally.finish()
         size = rows.size
         if not rows_are_all and rows.count:
