@@ -58,7 +58,7 @@ function All() {
       mayAll && { name: "user", label: "User", size: 14 },
       { name: "protocol", label: "Protocol", kind: "select", options: PROTOCOLS },
     ].filter(Boolean)} />
-    <${Loaded} found=${found} what="Loading connections">${(data) => html`<${Table} caption="Connections" isQuiet columns=${columns(mayDo("connections.close") ? setClosing : null)} rows=${rows} keyOf=${({ connection_id }) => connection_id}
+    <${Loaded} found=${found} what="Loading connections">${(data) => html`<${Table} isOld=${found.isOld} caption="Connections" isQuiet columns=${columns(mayDo("connections.close") ? setClosing : null)} rows=${rows} keyOf=${({ connection_id }) => connection_id}
       name="connections" hiddenAtFirst="id" sort=${sort} onSort=${(value) => setParams({ sort: value, cursor: null })} next=${data.next}
       empty=${isFiltered
         ? html`<${Empty} title="No connection fits this filter"><p><button type="button" class="button slim" onClick=${() => setParams({ name: null, user: null, protocol: null, cursor: null })}>Show all connections</button></p></${Empty}>`

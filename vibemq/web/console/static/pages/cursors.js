@@ -50,7 +50,7 @@ function Cursors() {
     <div class="title"><h1>Cursors</h1></div>
     <p class="lead">Readers that keep their own place in a queue, such as Spark's streams: how far each is behind, and what it has lost.</p>
     <${Filters} fields=${[{ name: "group", label: "Cursor contains", size: 20 }, { name: "queue", label: "Queue contains", size: 20 }]} />
-    <${Loaded} found=${found} what="Loading cursors">${(data) => html`<${Table} caption="Cursors" isQuiet columns=${COLUMNS} rows=${rows} keyOf=${keyOf} name="cursors" hiddenAtFirst="epoch,user" next=${data.next} sort=${sort} onSort=${(value) => setParams({ sort: value === "-backlog" ? null : value === "-name" ? "name" : value, cursor: null })}
+    <${Loaded} found=${found} what="Loading cursors">${(data) => html`<${Table} isOld=${found.isOld} caption="Cursors" isQuiet columns=${COLUMNS} rows=${rows} keyOf=${keyOf} name="cursors" hiddenAtFirst="epoch,user" next=${data.next} sort=${sort} onSort=${(value) => setParams({ sort: value === "-backlog" ? null : value === "-name" ? "name" : value, cursor: null })}
       empty=${queue || group
         ? html`<${Empty} title="No cursor fits this filter"><p>Consumers that share a queue are on the queue's own page. <button type="button" class="button slim" onClick=${() => setParams({ queue: null, group: null, cursor: null })}>Show all cursors</button></p></${Empty}>`
         : html`<${Empty} title="There are no cursors"><p>A cursor is made when a reader by range joins a queue: a stream of Spark, or by hand:</p><pre class="code">vibemq-admin group create clicks archive --start earliest</pre></${Empty}>`} />`}</${Loaded}>

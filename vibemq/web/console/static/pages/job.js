@@ -180,7 +180,9 @@ function Rash({ job }) {
 async function withoutCanary(job) {
   const rest = restOf(job);
   const words = rest === null ? "the rest" : counted(rest, "letter");
-  let isCancelled = false;
+  /** @type {any} */
+  let cancelled = null;
+  /** @type {any} */
   const request = replayRequest({
     filter: restFilter(job), to: job.to, rate: job.rate, limit: job.limit ? job.limit - job.done : null, canary: null,
     maxReady: job.max_ready, stopAfter: job.stop_after_dead_again, note: job.note,
@@ -195,8 +197,9 @@ async function withoutCanary(job) {
     commands: { request: { method: "POST", path: "jobs", body: request } },
     act: async (key) => {
       // Said again after a failure, it does no more than what is still to do.
-      if (!isCancelled) await patch(path`jobs/${job.job}`, { state: "cancelled" });
-      isCancelled = true;
+      cancelled ??= await patch(path`jobs/${job.job}`, { state: "cancelled" });
+      // It may have gone on while this dialog was read.
+      if (job.limit) request.limit = job.limit - cancelled.done;
       return post("jobs", request, { key });
     },
   });

@@ -35,9 +35,9 @@ function Jobs() {
   const rows = useSteady(found.data?.items, ({ job }) => job, `${state}${cursor}${found.data?.items?.[0]?.job}`);
   return html`
     <div class="title"><h1>Jobs</h1></div>
-    <p class="lead">Replays, purges and exports of dead letters. The broker carries them out by itself, also when this page is closed, and goes on with them after a restart.</p>
+    <p class="lead">Replays, purges and exports of dead letters. They go on when this page is closed, and after a restart.</p>
     <${Filters} fields=${[{ name: "state", label: "State", kind: "select", options: STATES }]} />
-    <${Loaded} found=${found} what="Loading jobs">${(data) => html`<${Table} caption="Jobs" isQuiet columns=${COLUMNS} rows=${rows} keyOf=${({ job }) => job} name="jobs" hiddenAtFirst="note" next=${data.next}
+    <${Loaded} found=${found} what="Loading jobs">${(data) => html`<${Table} isOld=${found.isOld} caption="Jobs" isQuiet columns=${COLUMNS} rows=${rows} keyOf=${({ job }) => job} name="jobs" hiddenAtFirst="note" next=${data.next}
       empty=${state
         ? html`<${Empty} title="No job is in this state"><p>Choose <em>Any state</em> to see all that are kept.</p></${Empty}>`
         : html`<${Empty} title="There are no jobs"><p>A job begins on the page <a href="./dead-letters">Dead letters</a>: filter, look at the preview, then <em>Replay</em> or <em>Purge</em>. On the command line, <code>vibemq-admin dlq replay</code> starts one.</p><p>Finished jobs stay here for seven days.</p></${Empty}>`} />`}</${Loaded}>

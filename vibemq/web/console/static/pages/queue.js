@@ -279,7 +279,7 @@ function Messages({ data }) {
       { name: "newer_than_ms", label: "Published", kind: "select", options: TIMES },
     ]} />
     <${Loaded} found=${found} what="Looking into the queue">${(page) => html`
-      <${Table} name="messages" caption=${`${state ? STATES.find(([key]) => key === state)?.[1] : "Found"} messages`} isQuiet rows=${page.items} keyOf=${({ sequence }) => sequence} columns=${columnsOf(queue, state)} next=${page.next ?? null}
+      <${Table} isOld=${found.isOld} name="messages" caption=${`${state ? STATES.find(([key]) => key === state)?.[1] : "Found"} messages`} isQuiet rows=${page.items} keyOf=${({ sequence }) => sequence} columns=${columnsOf(queue, state)} next=${page.next ?? null}
         bar=${page.examined !== undefined && html`<span role="status">${counted(page.items.length, "message")} found among ${count(page.examined)} ${page.next ? "that could be looked at in a moment; the next page goes on there" : "looked at"}.</span>`}
         empty=${isSearch ? html`<${Empty} title=${page.next ? "Nothing found so far" : cursor ? "No more messages fit" : "No message fits"}><p>Messages that failed for good are among the <a href=${link("dead-letters", { queue, message_id, header: headers })}>dead letters</a>.</p></${Empty}>` : html`<${Empty} title=${NOTHING[state]?.[0]}><p>${NOTHING[state]?.[1]}</p>${newer_than_ms && html`<p>Only what was published in the chosen time is looked at.</p>`}</${Empty}>`} />`}</${Loaded}>
     <p class="muted small">Looking takes nothing: no message is handed out, counted or moved. Oldest ready: ${data.oldest_at ? html`<${Ago} at=${data.oldest_at} suffix="" />` : "–"}.</p>

@@ -48,7 +48,7 @@ function Queues() {
       { name: "state", label: "State", kind: "select", options: [["", "Any state"], ...Object.entries(STATES).map(([key, { text }]) => [key, text])] },
     ]} />
     <${Loaded} found=${found} what="Loading queues">${(data) => html`
-      <${Table} name="queues" caption="Queues" isQuiet columns=${COLUMNS} rows=${rows} keyOf=${({ queue }) => queue} hiddenAtFirst="durability"
+      <${Table} isOld=${found.isOld} name="queues" caption="Queues" isQuiet columns=${COLUMNS} rows=${rows} keyOf=${({ queue }) => queue} hiddenAtFirst="durability"
         sort=${sort} onSort=${(value) => setParams({ sort: value === "queue" ? null : value, cursor: null })} next=${data.next}
         bar=${html`<span class="muted small">${data.sampled_at ? html`Figures of <${Ago} at=${data.sampled_at} />` : ""}</span>${sort !== "queue" && html`<button type="button" class="button quiet slim" onClick=${() => setOrder(order + 1)}>Sort again</button>`}`}
         empty=${isFiltered ? html`<${NothingFits} />` : html`<${FirstMessages} onCreate=${mayCreate && (() => setCreating(true))} />`} />

@@ -10,7 +10,7 @@ import { Menu } from "./dialog.js";
  * `sort`: the value as in the address ("-ready"); `onSort(value)`. `ticked`: a Set of keys, with `onTick(set)`; `isOld`: others are on
  * their way, and these cannot be ticked any more.
  * `name`: under which hidden columns are kept; without it all are shown. `bar`: what stands above the table. `place`: the parameter of the address that has the cursor of the page. `isCards`: on a narrow screen each row is a card. */
-export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onTick, name, bar, empty, next, isQuiet, rowClass, hiddenAtFirst = "", isCards = false, place = "cursor", isOld = false }) {
+export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onTick, name, bar, empty, next, isQuiet, rowClass, hiddenAtFirst = "", isCards = false, place = "cursor", isOld }) {
   const id = useId();
   const hidden = name ? hiddenColumns(name, hiddenAtFirst).value.split(",") : [];
   const shown = columns.filter((column) => column && (column.isHead || !hidden.includes(column.key)));
@@ -18,7 +18,7 @@ export function Table({ caption, columns, rows, keyOf, sort, onSort, ticked, onT
   return html`<div class="table-box">
     ${(bar || name) && html`<div class="table-bar">${bar}<span class="push"></span>${name && html`<${Columns} name=${name} columns=${columns} hiddenAtFirst=${hiddenAtFirst} />`}</div>`}
     ${rows.length === 0 && empty
-      ? empty
+      ? isOld ? html`<p class="wait">Looking…</p>` : empty
       : html`<div class="table-scroll" role="region" aria-labelledby=${id} tabindex="0">
           <table class=${isCards ? "cards" : ""}>
             <caption id=${id} class=${isQuiet ? "hidden-text" : ""}>${caption}</caption>

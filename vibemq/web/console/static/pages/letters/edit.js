@@ -64,7 +64,7 @@ export function EditDialog({ letter, onClose, onDone }) {
           <${Commands} admin=${editLine(letter, request)} request=${{ method: "POST", path: path`dead-letters/${String(letter.dead_id)}/edit`, body: request }} />`
       : html`
         ${isLarge
-          ? html`<p>The body is too large to edit here. Its headers and its queue can be changed; for the body use the command line.</p>`
+          ? html`<p>The body is too large to edit here. Its headers and queue can be changed; the body with the command line.</p>`
           : html`<div><${Field} label=${asText === null ? "Body, as base64: it is no text" : "Body"} wrong=${wrong?.body ?? (broken && html`What died was JSON, and this is broken: <${Outside} text=${broken} />`)}>${(id, about) => html`<textarea id=${id} aria-describedby=${about} rows="12" spellcheck=${false} value=${body} onInput=${(event) => setBody(event.target.value)}></textarea>`}</${Field}>
             ${tidy !== null && html`<div class="buttons"><button type="button" class="button slim" onClick=${() => setBody(tidy)}>Lay the JSON out</button><button type="button" class="button slim" disabled=${!changed.body} onClick=${() => setBody(before.body)}>As it was</button></div>`}</div>`}
         <${HeaderRows} rows=${rows} set=${setRows} wrong=${wrong?.headers} />
