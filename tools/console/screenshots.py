@@ -8,7 +8,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,20 @@ from vibemq.web.console.pages import PAGES
 REPOSITORY = Path(__file__).parents[2]
 OUT = REPOSITORY / "build" / "screenshots"
 DOCS = REPOSITORY / "docs" / "howto" / "images"
-OF_DOCS = {"": "overview", "queues": "queues", "dead-letters": "dead-letters", "letter?id=1": "letter"}
+OF_DOCS = {
+    "overview": ("",),
+    "queues": ("queues",),
+    "dead-letters": ("dead-letters",),
+    "letter": ("letter?id=1",),
+    "replay": ("dead-letters?queue=orders.eu", "Replay all", "Only the first"),
+    "job": ("job?id=2",),
+}
+"""A page, and what is pressed there."""
 DOCS_SIZE = (1180, 760)
 LETTERS = 3_000
+WAIT_S = 60
+SETTLED = 7
+"""Of the ten that were replayed."""
 SETTLED_MS = 1_500
 """Until charts are drawn and the first frame of the stream has come."""
 MORE = {
@@ -47,12 +58,12 @@ def main() -> None:
         seed = [sys.executable, "-m", "tests.browser.seed", full.url, "--letters", str(LETTERS), "--no-users"]
         subprocess.run(seed, check=True, cwd=REPOSITORY)
         connection = stack.enter_context(consumer(full))
-        start_job(full)
+        start_jobs(full)
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         if only_docs:
-            for place, name in OF_DOCS.items():
-                take(browser, full, place, DOCS / f"console-{name}.png", DOCS_SIZE, "light", whole=False)
+            for name, (place, *pressed) in OF_DOCS.items():
+                take(browser, full, place, DOCS / f"console-{name}.png", DOCS_SIZE, "light", pressed, whole=False)
             return
         empty = stack.enter_context(served(room / "empty"))
         for kind, broker in (("full", full), ("empty", empty)):
@@ -82,10 +93,17 @@ def consumer(broker: ServedBroker) -> Iterator[str]:
         yield found["connection_id"]
 
 
-def start_job(broker: ServedBroker) -> None:
-    """A replay that waits for the end of its canary."""
+def start_jobs(broker: ServedBroker) -> None:
+    """A replay that waits for the end of its canary, and one of ten letters, of which some have died again."""
     with vibemq.sync.connect(broker.url) as mq:
         mq.admin("job.start", kind="replay", filter={"queue": "webhooks"}, canary=10, note="after the repair of hooks")
+        mq.purge_queue("invoices")
+        mq.admin("job.start", kind="replay", filter={"queue": "invoices"}, limit=10, note="the template is mended")
+        for number, message in enumerate(mq.fetch("invoices", max=10, timeout=WAIT_S)):
+            if number < SETTLED:
+                message.ack()
+            else:
+                message.reject("TemplateError: 'net_total' is undefined")
 
 
 def places() -> list[str]:
@@ -93,12 +111,22 @@ def places() -> list[str]:
 
 
 def take(
-    browser: Any, broker: ServedBroker, place: str, path: Path, size: tuple[int, int], theme: str, *, whole: bool = True
+    browser: Any,
+    broker: ServedBroker,
+    place: str,
+    path: Path,
+    size: tuple[int, int],
+    theme: str,
+    pressed: Sequence[str] = (),
+    *,
+    whole: bool = True,
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     width, height = size
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
     page.goto(f"{broker.console}{place}")
+    for name in pressed:
+        page.get_by_role("button", name=name).first.click()
     page.wait_for_timeout(SETTLED_MS)
     page.screenshot(path=path, full_page=whole)
     page.close()
