@@ -14,7 +14,7 @@ from tests.integration.test_operations import dead
 from tests.integration.test_server_broker import settings
 from tests.waiting import until
 from vibemq.engine.jobs.job_table import RUNNING_MAX
-from vibemq.errors import (
+from vibemq.errors import (, QueueNotFound
     IdempotencyConflict,
     InvalidOptions,
     InvalidPayload,
@@ -396,6 +396,15 @@ async def test_letters_up_to_an_id_are_counted_with_their_groups(started: Starte
             filters = {"queue": "q", "to_id": to_id}
             begun = await mq.admin("job.start", kind="export_dead", filter=filters, **at_most)
             assert begun["selected"] == count
+
+
+async def test_a_queue_that_never_was_is_refused_and_one_without_letters_is_done(started: Started) -> None:
+    _, mq = started
+    with pytest.raises(QueueNotFound):
+        await mq.admin("job.start", kind="purge_dead", filter={"queue": "misspelt"})
+    await mq.create_queue("empty")
+    number = (await mq.admin("job.start", kind="purge_dead", filter={"queue": "empty"}))["job"]
+    await reached(mq, number, "done", done=0)
 
 
 async def test_jobs_that_wait_keep_no_other_from_its_work(started: Started) -> None:

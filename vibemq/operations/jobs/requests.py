@@ -110,8 +110,8 @@ class Jobs:
         self._files = files
 
     async def start(self, caller: Caller, wanted: StartJobArguments) -> dict[str, Any]:
-        """Raises NotAuthorized, PreconditionFailed, IdempotencyConflict, and InvalidOptions for arguments that do not
-        fit together."""
+        """Raises NotAuthorized, QueueNotFound, PreconditionFailed, IdempotencyConflict, and InvalidOptions for
+        arguments that do not fit together."""
         kind, principal = JobKind(wanted.kind), caller.principal
         queue = wanted.filter.queue or ""
         check_work(self._policy, principal, kind, queue, wanted.to or "", "job.start")
@@ -128,6 +128,8 @@ class Jobs:
             if kind is JobKind.EXPORT_DEAD:
                 check_export(self._files)
             selected = await self._count(wanted, now, last_id)
+            if not selected and queue:
+                await self._check_known(queue)
         plan = JobPlan(
             kind=kind,
             filter=wanted.filter.absolute(now).model_dump(mode="json", exclude_defaults=True),
@@ -153,6 +155,12 @@ class Jobs:
             # What could not be stored may hold all the same, such as the turn of another job.
             self._work.wake()
         return {**self._shown(reply.result), **({"repeated": True} if reply.unchanged else {})}
+
+    async def _check_known(self, queue: str) -> None:
+        """Raises QueueNotFound for a queue that neither exists nor has left letters: a name that is misspelt has no
+        letters, and a job would be done at once."""
+        if self._engine.readers.tail(queue) is None and not await self._reader.queue_ids(queue, None):
+            raise QueueNotFound(queue)
 
     async def _count(self, wanted: StartJobArguments, now: int, last_id: int) -> int:
         """Raises PreconditionFailed."""
