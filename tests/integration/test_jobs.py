@@ -14,7 +14,7 @@ from tests.integration.test_operations import dead
 from tests.integration.test_server_broker import settings
 from tests.waiting import until
 from vibemq.engine.jobs.job_table import RUNNING_MAX
-from vibemq.errors import (, QueueNotFound
+from vibemq.errors import (
     IdempotencyConflict,
     InvalidOptions,
     InvalidPayload,
