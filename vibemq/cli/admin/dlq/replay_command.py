@@ -175,9 +175,10 @@ class _Replay:
         lacking = [f"{option} {value}" for option, value, kept in guards if value not in (None, kept)]
         if lacking:
             number = job["job"]
+            verb = "resume" if job["state"] in ("paused", "held") else "follow"
             raise Usage(
                 f"job {number} of the same selection has not ended, and was started without {', '.join(lacking)}; go "
-                f"on with it as it is with `vibemq-admin job resume {number}`, or make a new selection with "
+                f"on with it as it is with `vibemq-admin job {verb} {number}`, or make a new selection with "
                 "--fresh"
             )
 
@@ -206,7 +207,9 @@ class _Replay:
 
 def _tell(out: Output, job: dict[str, Any], left: int, *, resumed: bool) -> None:
     if resumed:
-        out.note(f"continuing an interrupted replay, job {job['job']}: {left:,} left (--fresh makes a new selection)")
+        out.note(
+            f"continuing a replay that has not ended, job {job['job']}: {left:,} left (--fresh makes a new selection)"
+        )
     else:
         out.note(f"job {job['job']} replays {count_text(left, 'dead letter')}", style="dim")
 
