@@ -8,6 +8,7 @@ import asyncio
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -81,7 +82,9 @@ def full_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBrok
 
     with ServedBroker(tmp_path_factory.mktemp("full"), USERS.format(reader=hash_password("a reader's"))) as broker:
         broker.url = f"vibemq://root:correct%20horse@127.0.0.1:{broker.port}"
-        asyncio.run(seed(broker.url, 1_000))
+        # In a thread of its own: in this one Playwright's loop may run already.
+        with ThreadPoolExecutor(1) as aside:
+            aside.submit(asyncio.run, seed(broker.url, 1_000)).result()
         yield broker
 
 

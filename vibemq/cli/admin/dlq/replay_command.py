@@ -208,7 +208,7 @@ class _Replay:
 def _tell(out: Output, job: dict[str, Any], left: int, *, resumed: bool) -> None:
     if resumed:
         out.note(
-            f"continuing a replay that has not ended, job {job['job']}: {left:,} left (--fresh makes a new selection)"
+            f"continuing a replay that is not done, job {job['job']}: {left:,} left (--fresh makes a new selection)"
         )
     else:
         out.note(f"job {job['job']} replays {count_text(left, 'dead letter')}", style="dim")
