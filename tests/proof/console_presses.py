@@ -29,6 +29,8 @@ LETTERS = 1_000
 PASSWORD = "correct horse"
 START_ANEW = 0.1
 """How often one goes to a page by its address."""
+BACK = 0.1
+"""How often one goes back: to what is shown there comes the answer that was there before."""
 TRAIL = 6
 PAUSES_MS = (0, 0, 30, 300)
 """After a press: most come before the answer to the one before."""
@@ -113,7 +115,11 @@ def press_all(browser: Any, broker: ServedBroker, *, seed: int, presses: int) ->
     for number in range(presses):
         if number == 0 or rng.random() < START_ANEW or "/login" in page.url:
             _go(page, f"{broker.console}{rng.choice(starts)}", told)
-        _press(page, rng, told)
+        if rng.random() < BACK:
+            told.trail.append("Back")
+            _ask(page, "() => history.back()")
+        else:
+            _press(page, rng, told)
         page.wait_for_timeout(rng.choice(PAUSES_MS))
         if _ask(page, IS_WHITE) and _stays_white(page):
             told.complaints.append(f"a white page: {_path(told)}")
