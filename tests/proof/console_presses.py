@@ -121,6 +121,9 @@ def press_all(browser: Any, broker: ServedBroker, *, seed: int, presses: int) ->
         else:
             _press(page, rng, told)
         page.wait_for_timeout(rng.choice(PAUSES_MS))
+        if not page.url.startswith(broker.console):
+            # Back beyond the first page.
+            _go(page, broker.console, told)
         if _ask(page, IS_WHITE) and _stays_white(page):
             told.complaints.append(f"a white page: {_path(told)}")
             _go(page, broker.console, told)
