@@ -20,6 +20,8 @@ def rules(draw: st.DrawFn) -> dict[str, Any]:
     pattern = draw(PATTERNS)
     if kind is ResourceKind.QUEUE:
         pattern = pattern.replace(":", "")
+    if kind is ResourceKind.GROUP and not {"/", "*"} & set(pattern):
+        pattern += "/g"
     actions = draw(st.sets(st.sampled_from([str(action) for action in ACTIONS[kind]]), min_size=1) | st.just({"*"}))
     return {NAME_OF[kind]: pattern or "*", "actions": sorted(actions)}
 

@@ -38,13 +38,14 @@ export function Modal({ title, onClose, footer = null, broad = false, children, 
     else onClose();
   };
   // The second click of two is none on what has come into the place of the button: the next step, or the same once more.
+  // Nor does it take the focus from there.
   const onClick = (event) => event.detail > 1 && event.target.closest("button[type=submit]") && event.preventDefault();
   const inside = html`
     <header><h2 id=${id}>${title}</h2><button type="button" class="close" aria-label="Close" disabled=${isUnderWay} onClick=${close}>×</button></header>
     <div class="inside">${children}${isUnderWay && html`<${UnderWay} />`}</div>
     ${footer && html`<footer>${footer}</footer>`}`;
   return html`<dialog ref=${element} class=${broad ? "broad" : ""} aria-labelledby=${id} onCancel=${(event) => { event.preventDefault(); close(); }} onClose=${onClosed}>
-    ${onSubmit ? html`<form class="dialog" onClick=${onClick} onSubmit=${(event) => { event.preventDefault(); onSubmit(); }}>${inside}</form>` : html`<div class="dialog">${inside}</div>`}
+    ${onSubmit ? html`<form class="dialog" onClick=${onClick} onMouseDown=${onClick} onSubmit=${(event) => { event.preventDefault(); onSubmit(); }}>${inside}</form>` : html`<div class="dialog">${inside}</div>`}
   </dialog>`;
 }
 

@@ -235,7 +235,7 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
       </div>
     </fieldset>
     ${needsNumber && html`<${Field} label=${html`Type <b>${chosen}</b> to confirm`}>${(id) => html`<input id=${id} inputmode="numeric" autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}</${Field}>`}
-    <p class="muted">A replay cannot be taken back. While it runs it can be paused and cancelled: letters that have not gone yet stay.</p>
+    <p class="muted">A replay cannot be taken back. While it runs it can be paused and cancelled: what has not gone stays.</p>
     <${Commands} admin=${hasOptions(filter) && [["dlq", "replay"], { options: replayOptions(wanted) }]} request=${{ method: "POST", path: "jobs", body: request }} />
     ${problem && html`<${Trouble} problem=${problem} />`}
   </${Modal}>`;
@@ -304,7 +304,7 @@ export async function exportLetters(filter, number, more = {}) {
   const words = number === null ? "all letters that fit" : counted(number, "letter");
   const job = await ask({
     title: `Export ${words}?`,
-    happens: html`<p>A job writes the letters with their bodies into a file. Fetch it on the page of the job within seven days. The letters stay where they are.</p>`,
+    happens: html`<p>A job writes the letters with their bodies into a file. Fetch it on the job's page within seven days. The letters stay.</p>`,
     instead: html`<p>Or fetch them at once, which ends when the connection does: <a class="button slim" href=${urlOf("dead-letters/export", queryObject(filter)).href} download>Download ${number === null ? "now" : count(number)}</a></p>`,
     button: `Write a file of ${words}`,
     commands: { admin: hasOptions(filter) && [["dlq", "export"], { options: { ...optionsOfFilter(filter), ...given, detach: true } }], request: { method: "POST", path: "jobs", body } },

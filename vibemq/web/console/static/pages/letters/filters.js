@@ -270,7 +270,7 @@ export function NoLetters() {
     <dl class="facts">
       ${REASON_NAMES.map((reason) => html`<dt>${reasonText(reason)}</dt><dd>${reasonHelp(reason)[0]}</dd>`)}
     </dl>
-    <p>To see one, reject a message with a reason. In Python:</p>
+    <p>To see one, reject a message. In Python:</p>
     <pre class="code">${'[message] = mq.fetch("orders")\nmessage.reject("no such article")'}</pre>
   </div>`;
 }
