@@ -37,6 +37,12 @@ def pytest_make_parametrize_id(val: Any) -> str | None:
     return f"{beginning.encode('unicode_escape').decode()}... of {len(val)}"
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Coroutines run on asyncio, which the broker requires; tests of clients ask for trio as well."""
+    return "asyncio"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
     """Nearly all that it makes stays, so collections of garbage on the way find next to nothing."""

@@ -18,11 +18,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 TRACED = ("-y", "-e", "trace=fdatasync,fsync,sync_file_range,msync", "-e", "inject=fdatasync,fsync:delay_exit=20000")
 """Each takes 20 ms: on a disk that is quicker than the publishers, no group would ever come together."""
 

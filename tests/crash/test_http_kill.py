@@ -24,11 +24,6 @@ CYCLES = int(os.environ.get("KILL_CYCLES", "3"))
 BATCH = 20
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Script:
     """Asks the broker until it answers, as a script does that survives restarts."""
 

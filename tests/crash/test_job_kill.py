@@ -13,11 +13,6 @@ from vibemq.client.reconnect import ReconnectPolicy
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.parametrize("provider", ["lmdb", "sqlite"])
 @pytest.mark.long_where(provider="sqlite")
 async def test_a_replay_job_that_is_killed_goes_on_where_it_was(tmp_path: Path, provider: str) -> None:

@@ -24,11 +24,6 @@ EARLY_S = 0.05
 """The broker's clock may be so much ahead of the wall clock."""
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Delays:
     """What was confirmed, and what came before its time."""
 

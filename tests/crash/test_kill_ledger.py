@@ -25,11 +25,6 @@ MESSAGES_PER_CYCLE = 100
 PATIENT = ReconnectPolicy(initial_delay=0.02, max_delay=0.2, first_connect=True)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def publish_until(stop: anyio.Event, url: str, queue: str, ledger: Ledger) -> None:
     """Publish small batches; whatever the client reports as accepted goes into the ledger."""
     number = 0

@@ -14,11 +14,6 @@ from tests.integration.cursor_peer import Peer
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["lmdb", "sqlite"])
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     process = BrokerProcess(tmp_path / "data", provider=request.param)

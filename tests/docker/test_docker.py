@@ -22,11 +22,6 @@ TOKEN = "only-for-this-test"
 PATIENT = ReconnectPolicy(initial_delay=0.05, max_delay=0.5, first_connect=True, offline_timeout=120)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def image() -> str:
     if why := why_no_engine():

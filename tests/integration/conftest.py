@@ -8,7 +8,8 @@ import pytest
 
 from tests.checkpointers import begin_to_fork, forked_checkpointers
 from tests.docs.quick_commands import quick_commands
-from tests.integration.http_api import ApiClient, everybody, serving
+from tests.integration.http_api import ApiClient, serving
+from vibemq.config import Auth
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +32,13 @@ def commands() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
-    """The HTTP API of a broker on which everybody of `everybody` may sign in; a file with other needs has its own."""
-    async with serving(tmp_path, auth=everybody()) as client:
+def auth() -> Auth:
+    """Who may sign in at `api`: nobody is asked to. Files about users have their own."""
+    return Auth()
+
+
+@pytest.fixture
+async def api(tmp_path: Path, auth: Auth) -> AsyncIterator[ApiClient]:
+    """The HTTP API of a broker in memory. A file that needs another broker has its own."""
+    async with serving(tmp_path, auth=auth) as client:
         yield client

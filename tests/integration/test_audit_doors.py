@@ -23,11 +23,6 @@ from vibemq.errors import AuthFailed, Blocked, InvalidOptions, MessageNotFound, 
 from vibemq.server.broker import Broker
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def users() -> Auth:
     hashed = SecretStr(hash_password("pw"))
     everything = Permission(queues="*", actions=("*",))

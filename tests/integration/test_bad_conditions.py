@@ -42,11 +42,6 @@ CROWD_STAYS = "\n[limits]\nhandshake_timeout_ms = 120_000\n"
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 # -- starts that are refused --------------------------------------------------------------------------------------
 
 

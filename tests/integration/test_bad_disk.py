@@ -35,11 +35,6 @@ IN_BULK = 20
 BIG = 20_000
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["lmdb", "sqlite"])
 def provider(request: pytest.FixtureRequest) -> str:
     name: str = request.param

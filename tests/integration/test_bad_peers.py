@@ -20,11 +20,6 @@ TIMEOUT_S = 60
 MIB = 1 << 20
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def dial(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
 

@@ -17,11 +17,6 @@ pytestmark = pytest.mark.anyio
 PROVIDERS = ["lmdb", "sqlite"]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @contextmanager
 def a_child_that_lives() -> Iterator[int]:
     """Forked now; it lives until the end of the block."""

@@ -26,11 +26,6 @@ from vibemq.server.broker import Broker
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def in_a_task(work: Any) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(work)

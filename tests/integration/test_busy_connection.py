@@ -17,11 +17,6 @@ BUSY_S = 150
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[TimedBroker]:
     async with TimedBroker(tmp_path / "data", storage="sqlite") as broker:
         yield broker

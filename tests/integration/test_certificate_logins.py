@@ -26,11 +26,6 @@ pytestmark = [
 NAMES = "DNS:localhost,IP:127.0.0.1"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority.made_in(tmp_path_factory.mktemp("authority"))

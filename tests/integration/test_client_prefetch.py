@@ -19,11 +19,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def mq(tmp_path: Path) -> AsyncIterator[Client]:
     async with TimedBroker(tmp_path / "data", storage="sqlite") as broker, vibemq.connect(broker.url) as client:
         for queue in ("a", "b"):

@@ -244,8 +244,7 @@ def test_a_broker_names_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_running_broker_names_them(anyio_backend: str) -> None:
+async def test_a_running_broker_names_them() -> None:
     async with vibemq.Broker(storage="memory") as broker:
         complaints: list[str] = []
         for method in (broker.queue_info, broker.reload, broker.replace_users):

@@ -29,11 +29,6 @@ ERRORS = (
 )
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["lmdb", "sqlite", "memory"])
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
     async with Broker(tmp_path / "data", storage=request.param) as broker:

@@ -16,11 +16,6 @@ pytestmark = pytest.mark.anyio
 PRICES = {"mode": "broadcast", "durability": "weak", "retain_bytes": 1 << 30}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def settings(data_dir: Path, queues: dict[str, dict[str, Any]], *, provider: str = "sqlite") -> Settings:
     return Settings(
         data_dir=data_dir,

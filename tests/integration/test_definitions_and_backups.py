@@ -20,7 +20,7 @@ from vibemq.cli.admin.main import app as admin_app
 from vibemq.cli.admin.transfer import definitions_command
 from vibemq.cli.entry import run_app
 from vibemq.cli.exits import ExitCode
-from vibemq.config import Http, Listener, Settings
+from vibemq.config import Auth, Http, Listener, Settings
 from vibemq.errors import InvalidPayload, StorageFull
 from vibemq.model.options import QueueOptions, is_own_queue
 from vibemq.model.records import QueueCreated
@@ -35,8 +35,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def auth() -> Auth:
+    return everybody()
 
 
 async def test_definitions_of_one_broker_are_made_on_another(api: ApiClient, tmp_path: Path) -> None:

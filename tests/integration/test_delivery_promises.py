@@ -33,11 +33,6 @@ anyio.run(main)
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[TimedBroker]:
     async with TimedBroker(data_dir=tmp_path / "data") as running:
         yield running

@@ -31,11 +31,6 @@ ITEM = '[{"topic":"t","mode":"CLUSTERING","type":"ASYNC"}]'
 INVALID_CODE = {"retCode": 2, "retMsg": "requestCode can't be null, or must be number"}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def bodies(broker: Broker, queue: str, count: int) -> list[bytes]:
     """Of the messages that wait there."""
     async with vibemq.connect(broker.url) as mq:

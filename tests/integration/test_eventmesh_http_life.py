@@ -19,11 +19,6 @@ from tests.waiting import until
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class MeshDoors(ConfiguredBroker):
     """`vibemq serve` with both doors of EventMesh."""
 

@@ -24,11 +24,6 @@ from vibemq.testing.timed_broker import TimedBroker
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def status(code: int, *headers: str, body: bytes = b"") -> Answer:
     lines = "".join(f"{header}\r\n" for header in headers)
     return Answer(raw=f"HTTP/1.1 {code} X\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body)

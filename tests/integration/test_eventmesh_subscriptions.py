@@ -26,11 +26,6 @@ from vibemq.testing.timed_broker import TimedBroker
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def ask(mesh: Client, verb: str, topics: Sequence[str], url: str, group: str = "g") -> int:
     body = {"url": url, "consumerGroup": group, "topic": [{"topic": topic, "mode": "CLUSTERING"} for topic in topics]}
     answer = await mesh.http.post(

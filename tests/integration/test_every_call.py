@@ -64,11 +64,6 @@ SCATTERED = 4_000
 """Queues that have a letter each."""
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 # -- a crowded store --------------------------------------------------------------------------------------------------
 
 

@@ -26,11 +26,6 @@ CEILING_S = 60
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     async with Broker(settings=settings(tmp_path / "data", auth=Auth(token=SecretStr("secret")))) as broker:
         yield broker

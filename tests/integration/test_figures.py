@@ -25,11 +25,6 @@ pytestmark = pytest.mark.anyio
 QUEUES = 10_000
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def as_user(broker: Broker, user: str) -> str:
     return broker.url.replace("://", f"://{user}:pw@")
 

@@ -26,11 +26,6 @@ EU = 'region == "eu"'
 QUICK = ReconnectPolicy(initial_delay=0.01, max_delay=0.1)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def publish(mq: Client, queue: str, numbers: range) -> None:
     for number in numbers:
         await mq.publish(queue, number, headers={"region": "eu" if number % 3 else "us"})

@@ -18,11 +18,6 @@ pytestmark = pytest.mark.anyio
 ROUNDS = 20
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["lmdb", "sqlite"])
 def storage(request: pytest.FixtureRequest) -> str:
     name: str = request.param

@@ -23,17 +23,6 @@ from vibemq.web.api.contract import NDJSON
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
-    async with serving(tmp_path) as client:
-        yield client
-
-
 async def test_two_brokers_in_one_loop_answer(tmp_path: Path) -> None:
     """A socket that is closed behind the loop's back leaves its number in the loop's tables."""
     for _ in range(2):

@@ -1,6 +1,5 @@
 """Arguments of the HTTP API that would mean another thing than was written: refused, not passed over."""
 
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -24,17 +23,6 @@ MAXIMA = {
     "/jobs": 1_000,
     "/connections": 1_000,
 }
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
-    async with serving(tmp_path) as api:
-        yield api
 
 
 @pytest.mark.parametrize("path", MAXIMA)

@@ -4,28 +4,16 @@ import base64
 import gzip
 import hashlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vibemq
-from tests.integration.http_api import ApiClient, serving
+from tests.integration.http_api import ApiClient
 from tests.integration.http_messages import info
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
-    async with serving(tmp_path) as api:
-        yield api
 
 
 async def test_the_body_of_a_large_letter_is_fetched_whole(api: ApiClient) -> None:

@@ -23,11 +23,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
     async with serving(tmp_path, broker_type=TimedBroker) as api:
         yield api

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from tests.integration.access import PASSWORD
 from tests.integration.http_api import API, ApiClient, everybody, serving
+from vibemq.config import Auth
 from vibemq.errors import ShuttingDown
 from vibemq.model.access import Principal, ResourceKind, Rule
 from vibemq.server.api.calls import ApiCalls
@@ -32,8 +33,8 @@ LINES = {"Content-Type": "application/x-ndjson"}
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def auth() -> Auth:
+    return everybody()
 
 
 # -- bodies -----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from tests.integration.access import PASSWORD, cheap_hash
 from tests.integration.full_disk import FullDisk
 from tests.integration.http_api import ApiClient, everybody, serving
 from tests.waiting import until
+from vibemq.config import Auth
 from vibemq.errors import ShuttingDown
 from vibemq.model.records import Dropped, MessagesAdded
 from vibemq.web.api import app
@@ -25,8 +26,8 @@ KEY = {"Idempotency-Key": "k"}
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def auth() -> Auth:
+    return everybody()
 
 
 @pytest.mark.parametrize("path", [row.path for row in ENDPOINTS if row.keyless])

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,6 @@ from vibemq.web.api.endpoints.messages import deliveries
 from vibemq.web.api.messages import session as peer_session
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
-    async with serving(tmp_path) as api:
-        yield api
 
 
 async def test_every_verb(tmp_path: Path) -> None:

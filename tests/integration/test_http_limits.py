@@ -21,11 +21,6 @@ CEILING_S = 60
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     async with Broker(tmp_path / "data", storage="memory", http_port=0) as broker:
         yield broker

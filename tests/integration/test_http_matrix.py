@@ -56,11 +56,6 @@ VALUES: dict[str, Any] = {
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
     async with serving(tmp_path, auth=everybody()) as client:
         for name in (OWN, FOREIGN):

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +10,12 @@ import pytest
 
 import vibemq
 from tests.integration.full_disk import FullDisk
-from tests.integration.http_api import ApiClient, serving
+from tests.integration.http_api import ApiClient
 from tests.integration.http_messages import BYTES, NDJSON, fetch, info, publish, settle, timed
 from vibemq.model.commands import Pressure, SetPressure
 from vibemq.model.records import MessagesAdded
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
-    async with serving(tmp_path) as api:
-        yield api
 
 
 async def test_a_message_is_its_bytes_and_its_headers(api: ApiClient) -> None:

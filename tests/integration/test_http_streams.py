@@ -33,17 +33,6 @@ from vibemq.web.limits import Send
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiClient]:
-    async with serving(tmp_path) as api:
-        yield api
-
-
 class Events:
     """What has come of a stream so far."""
 

@@ -37,11 +37,6 @@ pytestmark = pytest.mark.anyio
 __all__ = ["guarded", "started"]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def export_of(mq: vibemq.Client, **arguments: Any) -> dict[str, Any]:
     job: dict[str, Any] = await mq.admin("job.start", kind="export_dead", **arguments)
     return job

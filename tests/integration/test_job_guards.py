@@ -19,11 +19,6 @@ pytestmark = pytest.mark.anyio
 __all__ = ["guarded", "started"]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def done_after_retries(started: Started, number: str) -> dict[str, Any]:
     """The job, which goes on by itself when it looks again."""
     broker, mq = started

@@ -26,11 +26,6 @@ pytestmark = pytest.mark.anyio
 __all__ = ["guarded", "started"]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_a_job_needs_what_its_work_needs(guarded: Guarded) -> None:
     _, login = guarded
     async with login("worker") as worker, login("looker") as looker, login("other") as other:

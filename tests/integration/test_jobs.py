@@ -36,11 +36,6 @@ pytestmark = pytest.mark.anyio
 __all__ = ["guarded", "started"]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_a_job_replays_what_fits_and_what_dies_later_never_joins(started: Started) -> None:
     broker, mq = started
     await dead(mq, broker, "q", 300)

@@ -24,11 +24,6 @@ LARGE = 2 << 20
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[TimedBroker]:
     settings = Settings(
         data_dir=tmp_path / "data",

@@ -27,11 +27,6 @@ MIB = 1 << 20
 LIMITS = "[limits]\nmessage_memory_bytes = 33554432\n"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def dead_letters(url: str) -> list[dict[str, Any]]:
     command = [BIN / "vibemq-admin", "dlq", "ls", "--json", "--url", url]
     told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -26,11 +26,6 @@ pytestmark = pytest.mark.anyio
 MIB = 1 << 20
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_turns, "TURN_S", 0.0)

@@ -23,11 +23,6 @@ from vibemq.server.net import pacer
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_no_way_of_a_large_message_holds_the_loop(tmp_path: Path) -> None:
     body = os.urandom((16 << 20) - 4_096)
     async with vibemq.Broker(tmp_path / "data") as broker:

@@ -15,11 +15,6 @@ from vibemq.testing.timed_broker import TimedBroker
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["lmdb", "sqlite"])
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
     # Its time stands still: no ack timeout gives back what a consumer has left behind.

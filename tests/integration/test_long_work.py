@@ -32,11 +32,6 @@ its calls and has the limit that is wanted."""
 CEILING_S = 120
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Peer:
     """A consumer that says exactly what the test wants it to say."""
 

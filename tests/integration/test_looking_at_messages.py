@@ -23,11 +23,6 @@ from vibemq.testing.timed_broker import TimedBroker
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["lmdb", "memory"])
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
     async with TimedBroker(tmp_path / "data", storage=request.param) as broker:

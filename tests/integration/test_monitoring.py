@@ -33,11 +33,6 @@ SCRAPE_PERIOD_S = 15
 ATTEMPTS = 5
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def settings(data_dir: Path, provider: str = "lmdb") -> Settings:
     return Settings(
         data_dir=data_dir,

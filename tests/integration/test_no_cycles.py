@@ -53,11 +53,6 @@ HELLO = {"supported-extensions": "batch/1,settle/1"}
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     listeners = Listener(port=0), Listener(port=0, protocol="omq"), Listener(port=0, protocol="blazingmq")
     protocols = {"blazingmq": {"domains": {"d": {}}}}

@@ -373,7 +373,6 @@ def test_credentials_in_the_id(tmp_path: Path, name: str, right: bool) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_silent_client_is_closed(tmp_path: Path) -> None:
     in_thread = anyio.to_thread.run_sync
     listener = Listener(protocol="omq", port=0, settings={"ack_timeout_ms": 5_000, "ping_interval_ms": 1_000})

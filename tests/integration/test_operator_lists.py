@@ -23,11 +23,6 @@ from vibemq.server.broker import Broker
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def users() -> Auth:
     hashed = SecretStr(hash_password("pw"))
     rules = (

@@ -37,11 +37,6 @@ OPERATIONS_ON_QUEUES = sorted(
 )
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def settings(folder: Path, *, mesh: bool = True) -> Settings:
     allowed = {"push_allowed_networks": LOOPBACK}
     listeners = [Listener(port=0), *(Listener(protocol=name, port=0) for name in ("omq", "blazingmq", "eventmesh"))]

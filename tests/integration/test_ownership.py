@@ -442,11 +442,6 @@ def test_a_second_connect_with_fewer_rights_ends_what_it_may_not(port: int) -> N
             assert decode_body(ann.receive()).type == CommandType.PONG
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def test_a_malformed_hash_is_refused_at_the_start(tmp_path: Path) -> None:
     config = tmp_path / "vibemq.toml"
     config.write_text('[auth.users.ann]\npassword_hash = "scrypt$14$8$0$c2FsdHNhbHQ=$AAAA"\n')

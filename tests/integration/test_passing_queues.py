@@ -30,11 +30,6 @@ CLIENTS = 100
 QUEUES = 10_000
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["lmdb", "sqlite", "memory"])
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[TimedBroker]:
     async with TimedBroker(tmp_path / "data", storage=request.param) as broker:

@@ -32,11 +32,6 @@ pytestmark = pytest.mark.anyio
 CEILING_S = 60
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class EchoSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -21,11 +21,6 @@ from vibemq.server.net.transport import Connection
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_nothing_is_lost_or_passed_that_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backpressure, "WORK_SHARE_S", 0.0)
     listeners = (Listener(port=0), Listener(protocol="eventmesh", port=0))

@@ -22,11 +22,6 @@ TOKEN = "s3cret-of-the-scraper"  # of this test alone
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     settings = Settings(
         data_dir=tmp_path / "data",

@@ -32,11 +32,6 @@ CASES = [
 ]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class SlowAppends:
     """The provider's appends give every other thread its chance first."""
 

@@ -41,11 +41,6 @@ from vibemq.settings import SettingsReader
 CEILING_S = 60
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def make_certificate(folder: Path, name: str) -> None:
     """`certificate.pem` with its key in the folder, replaced as a renewal does."""
     made = folder / f"{name}.pem"

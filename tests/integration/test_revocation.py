@@ -28,11 +28,6 @@ LATE = "late"
 """A queue that only those make who should not be there any more."""
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def settings(folder: Path) -> Settings:
     return Settings(
         data_dir=folder,

@@ -25,11 +25,6 @@ LARGE = b"x" * (2 << 20)
 QUICK = ReconnectPolicy(initial_delay=0.01, max_delay=0.1)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def publish(mq: Client, queue: str, numbers: range) -> None:
     for number in numbers:
         headers = {"region": "eu" if number % 3 else "us", "total": str(number)}

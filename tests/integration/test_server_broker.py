@@ -36,11 +36,6 @@ from vibemq.server.broker import Broker
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["lmdb", "sqlite"])
 async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Broker]:
     async with Broker(tmp_path / "data", storage=request.param) as broker:

@@ -27,11 +27,6 @@ pytestmark = pytest.mark.anyio
 SERVE = [sys.executable, "-m", "vibemq", *WORDS]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Process(Served):
     """Not forked: with an interpreter that starts, and that ends."""
 

@@ -22,11 +22,6 @@ BAD = 3
 Damage = Callable[[bytes], bytes]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def _in_its_error(value: bytes) -> bytes:
     assert b"broken" in value
     return value.replace(b"broken", b"br0ken")

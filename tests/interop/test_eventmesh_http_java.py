@@ -17,11 +17,6 @@ from tests.waiting import WAIT_S, until
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.xdist_group("eventmesh-java")]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def classpath(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> str:
     cache = getattr(pytestconfig, "cache", None)

@@ -46,11 +46,6 @@ UNREAD, STREAMS_MAX = 200, 32
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[ApiClient]:
     """A broker with users."""
     async with serving(tmp_path, auth=everybody()) as client:

@@ -24,11 +24,6 @@ pytestmark = pytest.mark.anyio
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 REFUSED_TEXTS = [
     # other schemes, and what looks like one
     "ftp://example.com/",

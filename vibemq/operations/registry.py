@@ -151,7 +151,7 @@ class Call:
         secret = {name for name, about in fields.items() if about.repr is False} | {*self.operation.not_told}
         if isinstance(self.arguments, CanBeTried) and not self.is_dry_run:
             secret.add("dry_run")
-        told = self.arguments.model_dump(mode="json", exclude=secret, exclude_none=True)
+        told = self.arguments.model_dump(mode="json", by_alias=True, exclude=secret, exclude_none=True)
         for name in _TOLD_OF_RESULTS:
             if isinstance(result, dict) and result.get(name) is not None:
                 told[name] = result[name]

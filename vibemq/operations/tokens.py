@@ -13,7 +13,7 @@ from vibemq.errors import Forbidden, InvalidPayload, TokenNotFound, UserNotFound
 from vibemq.model.access import Rule
 from vibemq.model.accounts import StoredToken
 from vibemq.model.records import TokenRemoved, TokenStored
-from vibemq.operations.arguments import LIMIT_MAX, Arguments, CanBeTried, Limit, Text, Whole, page_size
+from vibemq.operations.arguments import LIMIT_MAX, Arguments, CanBeTried, Limit, Text, page_size
 from vibemq.operations.contracts import InstantSource
 from vibemq.operations.registry import Caller, Operation, OwnLimit
 from vibemq.operations.users import Users
@@ -44,7 +44,9 @@ TokenId = Annotated[Text, AfterValidator(_id_in)]
 class CreateTokenArguments(CanBeTried):
     user: Text = Field(description="For whom the token stands.")
     label: str = Field("", max_length=LABEL_MAX, description="What it is for; lists show it.")
-    expires_ms: Whole | None = Field(None, description="How long it is valid; left out: until it is revoked.")
+    expires_ms: int | None = Field(
+        None, ge=1, le=EXPIRES_MS_MAX, description="How long it is valid; left out: until it is revoked."
+    )
     permissions: list[dict[str, Any]] | None = Field(
         None,
         max_length=TOKEN_RULES_MAX,
@@ -78,8 +80,6 @@ class Tokens:
         rules = None if wanted.permissions is None else _rules(wanted.permissions)
         if not wanted.label.isprintable():
             raise InvalidPayload("argument label of token.create must be printable text without line breaks")
-        if wanted.expires_ms is not None and not 1 <= wanted.expires_ms <= EXPIRES_MS_MAX:
-            raise InvalidPayload(f"argument expires_ms of token.create must be from 1 to {EXPIRES_MS_MAX}")
         async with self._users.changing_for(caller, wanted) as keep:
             if self._accounts.user(wanted.user) is None:
                 raise UserNotFound(f"there is no user {wanted.user[:64]!r}; the list of users shows those there are")

@@ -19,11 +19,6 @@ pytestmark = pytest.mark.anyio
 COUNT = 40
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever lingers does so until the test is over."""

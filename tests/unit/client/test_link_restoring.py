@@ -20,11 +20,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def link() -> ClientLink:
     """Just connected again, with the subscription of an exclusive queue."""
     link = ClientLink(ClientSettings(), now=0.0)

@@ -15,11 +15,6 @@ from vibemq.errors import ClientForked
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def mark(link: ClientLink) -> None:
     subscription: Subscription[Any] = Subscription(link, SubscribeOptions(queue="q"), None)
     link.subscriptions[subscription.id] = subscription

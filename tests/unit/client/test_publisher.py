@@ -14,11 +14,6 @@ from vibemq.errors import PublishRefused, QueueFull, VibeMQError
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def full() -> VibeMQError:
     return QueueFull("q", "max_messages")
 

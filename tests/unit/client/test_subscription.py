@@ -20,11 +20,6 @@ from vibemq.protocols.native.codec.extensions import DeliverMany
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_whoever_watches_may_be_taken_away_at_any_moment() -> None:
     """By the thread that removes the subscription from an inbox."""
     told = []

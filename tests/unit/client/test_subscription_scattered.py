@@ -21,11 +21,6 @@ pytestmark = pytest.mark.anyio
 SEQUENCES, INSTANTS = (9, 3, 40, 10), (900, 300, 4_000, 1_000)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Settled:
     """In the place of the settler: what it was asked to settle."""
 

@@ -114,6 +114,11 @@ def test_a_page_of_the_queues_shows_what_the_caller_may_see() -> None:
     assert registry().admit(ANN, "queue.list", {}).command(7, "token") is None, "the whole list is long"
 
 
+def test_the_audit_log_names_arguments_as_they_are_given() -> None:
+    move = registry().admit(ROOT, "queue.move", {"queue": "a", "to": "b", "from": 7})
+    assert {"queue": "a", "to": "b", "from": 7}.items() <= move.told(None).items()
+
+
 def test_the_engine_is_told_for_whom_it_acts() -> None:
     caller = registry().admit(ANN, "queue.info", {"queue": "mine"}).caller
     command = caller.owned(DeleteGroup(0, 1, "mine", "g"))

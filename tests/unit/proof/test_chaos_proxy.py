@@ -145,11 +145,6 @@ async def test_corruption_changes_one_bit_of_a_piece_and_is_counted() -> None:
         assert proxy.corrupt(DATA) == DATA
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def test_a_changed_body_is_seen() -> None:
     body = body_of("m1", random.Random(1))
     assert is_whole(body)

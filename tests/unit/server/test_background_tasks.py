@@ -10,11 +10,6 @@ from vibemq.server.background_tasks import BackgroundTasks
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def refuse() -> None:
     raise Forbidden("no")
 

@@ -39,11 +39,6 @@ NEVER_ANSWERED = {ask.EndConsumers, ask.SetFlow, ask.CloseSession, ask.SetPressu
 STAGE = "~stage/1/s/app"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class World:
     """An engine, a committer and a real store; knows of every reply whether what it follows from was appended."""
 

@@ -13,11 +13,6 @@ from vibemq.server.life import BrokerLife
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Body:
     """What lives, and what was done to it."""
 

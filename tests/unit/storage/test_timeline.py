@@ -17,11 +17,6 @@ from vibemq.storage.timeline import begin_timeline, is_restored, mark_restored
 SETTINGS = SqliteSettings()
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def make_store(data_dir: Path) -> None:
     store = PLUGIN.create(data_dir, SETTINGS)
     store.open()

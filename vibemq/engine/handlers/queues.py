@@ -205,15 +205,22 @@ def _check_match(queue: Queue, options: QueueOptions) -> None:
         different = [
             f"{name} is {option_text(name, has[name])}, not {option_text(name, wanted[name])}" for name in names
         ]
-        is_for_life = queue.transient != (options.durability is Durability.TRANSIENT) or not set(_FIXED).isdisjoint(
-            names
-        )
         remedy = (
-            "delete the queue and create it again"
-            if is_for_life
-            else "change them with `vibemq-admin queue change` (over HTTP: PATCH)"
+            "change them with `vibemq-admin queue change` (over HTTP: PATCH)"
+            if _bar_to_change(queue, options) is None
+            else "delete the queue and create it again"
         )
         raise QueueExists(queue.name, "; ".join([*different, f"{remedy}, or use another name"]))
+
+
+def _bar_to_change(queue: Queue, options: QueueOptions) -> str | None:
+    """Why only another queue can have these options; None: this one can be changed to have them."""
+    for name in _FIXED:
+        if getattr(options, name) != getattr(queue.options, name):
+            return f"{name} of queue {queue.name!r} cannot be changed"
+    if (options.durability is Durability.TRANSIENT) != queue.transient:
+        return f"queue {queue.name!r} cannot change from or to transient"
+    return None
 
 
 def check_mode(queue: Queue, mode: DeliveryMode) -> None:
@@ -248,15 +255,8 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
     queue = find(state, command.queue)
     _check_tag(queue, command.if_tag, command.changes)
     options = options_from_dict(command.changes, queue.options)
-    for name in _FIXED:
-        if getattr(options, name) != getattr(queue.options, name):
-            raise InvalidOptions(
-                f"{name} of queue {queue.name!r} cannot be changed; delete the queue and create it again"
-            )
-    if (options.durability is Durability.TRANSIENT) != queue.transient:
-        raise InvalidOptions(
-            f"queue {queue.name!r} cannot change from or to transient; delete the queue and create it again"
-        )
+    if (why := _bar_to_change(queue, options)) is not None:
+        raise InvalidOptions(f"{why}; delete the queue and create it again")
     options.check_together()
     if command.dry_run:
         step.answer(command, Tried())

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from vibemq.errors import InvalidPayload, QueueNotFound
+from vibemq.errors import InvalidPayload
 from vibemq.model.dead.fingerprint import fingerprint_number, fingerprint_text
 from vibemq.model.dead.groups import DeadGroup, DeadGroupsWanted, GroupKey
 from vibemq.model.options import enum_of
@@ -13,7 +13,7 @@ from vibemq.model.records import Reason
 from vibemq.operations.arguments import Arguments, Limit, QueueName, page_size
 from vibemq.operations.contracts import EngineQuestions, StoreAccess
 from vibemq.operations.dead_letters.letters import LetterAccess
-from vibemq.operations.dead_letters.reader import SLICE_GROUPS, DeadLetterReader
+from vibemq.operations.dead_letters.reader import SLICE_GROUPS, DeadLetterReader, known_queue_ids
 from vibemq.operations.registry import Caller, Operation
 
 PAGE_GROUPS = 100
@@ -39,9 +39,8 @@ class DeadLetterGroups:
         """Raises QueueNotFound for a queue that neither exists nor has left letters."""
         reason = None if wanted.reason is None else int(enum_of(Reason, wanted.reason, "reason"))
         after = None if wanted.after is None else _key(wanted.after)
-        queue_ids = await self._reader.queue_ids(wanted.queue, self._access.sees(caller, wanted.queue))
-        if wanted.queue is not None and not queue_ids and self._engine.readers.tail(wanted.queue) is None:
-            raise QueueNotFound(wanted.queue)
+        sees = self._access.sees(caller, wanted.queue)
+        queue_ids = await known_queue_ids(self._engine, self._reader, wanted.queue, sees)
         limit = page_size(wanted.limit, PAGE_GROUPS)
         shown: list[dict[str, Any]] = []
         done = False

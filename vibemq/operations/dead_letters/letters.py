@@ -35,6 +35,7 @@ from vibemq.operations.dead_letters.reader import (
     SLICE_LETTERS,
     DeadLetterReader,
     Found,
+    known_queue_ids,
 )
 from vibemq.operations.messages import letter_json, origins, replay, replay_row, replay_rows
 from vibemq.operations.registry import Caller, Operation
@@ -310,11 +311,10 @@ class DeadLetters:
         return found
 
     async def _queue_ids(self, wanted: LetterListArguments, sees: Sees | None) -> frozenset[int] | None:
-        queue_ids = await self._reader.queue_ids(wanted.queue, sees)
-        queue = wanted.queue
-        if queue is not None and not queue_ids and wanted.after == 0 and self._engine.readers.tail(queue) is None:
-            raise QueueNotFound(queue)
-        return queue_ids
+        if wanted.after:
+            # The last letters of a queue that is gone may have gone since the page before.
+            return await self._reader.queue_ids(wanted.queue, sees)
+        return await known_queue_ids(self._engine, self._reader, wanted.queue, sees)
 
 
 def damaged_json(damaged: list[DamagedLetter]) -> list[dict[str, Any]]:

@@ -15,7 +15,6 @@ from pydantic import Field
 
 from vibemq.auth.matrix import INSPECT
 from vibemq.auth.policy import Policy
-from vibemq.errors import QueueNotFound
 from vibemq.model.dead.fingerprint import OTHER, fingerprint, sample_of
 from vibemq.model.dead.groups import DeadGroup, GroupKey, LetterStretch, joined
 from vibemq.model.records import Reason
@@ -28,7 +27,14 @@ from vibemq.operations.dead_letters.filters import GivenFilters, LetterFilter
 from vibemq.operations.dead_letters.groups import group_json
 from vibemq.operations.dead_letters.letters import LetterAccess
 from vibemq.operations.dead_letters.rates import Rate
-from vibemq.operations.dead_letters.reader import INDEX_SCAN_MAX, SCAN_MAX, SCAN_S, DeadLetterReader, Found
+from vibemq.operations.dead_letters.reader import (
+    INDEX_SCAN_MAX,
+    SCAN_MAX,
+    SCAN_S,
+    DeadLetterReader,
+    Found,
+    known_queue_ids,
+)
 from vibemq.operations.messages import letter_json, replay_count
 from vibemq.operations.registry import Caller, Operation
 from vibemq.operations.steps import in_turns
@@ -129,9 +135,7 @@ class LetterPreview:
         """Raises QueueNotFound for a queue that neither exists nor has left letters."""
         sees = self._access.sees(caller, wanted.queue)
         chosen = LetterFilter(wanted, self._clock.now(), may_see=sees)
-        queue_ids = await self._reader.queue_ids(wanted.queue, sees)
-        if wanted.queue is not None and not queue_ids and self._engine.readers.tail(wanted.queue) is None:
-            raise QueueNotFound(wanted.queue)
+        queue_ids = await known_queue_ids(self._engine, self._reader, wanted.queue, sees)
         tally = _Tally()
         if wanted.means_groups and await self._count_groups(chosen, queue_ids, tally):
             sample, exact = await self._rows(wanted, chosen, queue_ids)

@@ -11,13 +11,14 @@ from functools import partial
 from itertools import islice
 from time import monotonic
 
+from vibemq.errors import QueueNotFound
 from vibemq.model.dead.fingerprint import OTHER
 from vibemq.model.dead.groups import EVERY_LETTER, DeadGroup, DeadGroupsWanted, LetterChoice
 from vibemq.model.records import DeadFacts
 from vibemq.model.stored import DamagedLetter, DeadLetter, DeadPageWanted
 from vibemq.operations.arguments import INSTANT_MAX
-from vibemq.operations.contracts import StoreAccess
-from vibemq.operations.dead_letters.stretches import EVERYWHERE, IdStretches, stretches_of
+from vibemq.operations.contracts import EngineQuestions, StoreAccess
+from vibemq.operations.dead_letters.stretches import EVERYWHERE, IdStretches
 from vibemq.operations.reading.giving_way import give_way
 
 SLICE_LETTERS = 32
@@ -176,15 +177,14 @@ class DeadLetterReader:
         """The letters among these ids that are there, in parts of bounded size, ascending."""
         wanted = iter(sorted(ids))
         while some := list(islice(wanted, SLICE_IDS)):
-            is_named = frozenset(some).__contains__
-            for first, last in stretches_of(some):
-                part = Found(last=max(first - 1, 0), done=last < 1)
-                while not part.done:
-                    fits = partial(_fits_id, is_named)
-                    part = await self.find(fits, after=part.last, below=last + 1, limit=LETTERS_AT_ONCE, scan=SCAN_MAX)
-                    part.damaged = [letter for letter in part.damaged if is_named(letter.dead_id)]
-                    if part.letters or part.damaged:
-                        yield part
+            is_named, stretches = frozenset(some).__contains__, IdStretches(some)
+            part = Found()
+            while not part.done:
+                fits = partial(_fits_id, is_named)
+                part = await self.find(fits, stretches=stretches, after=part.last, limit=LETTERS_AT_ONCE)
+                part.damaged = [letter for letter in part.damaged if is_named(letter.dead_id)]
+                if part.letters or part.damaged:
+                    yield part
             await asyncio.sleep(0)
 
     async def one(self, dead_id: int) -> Found:
@@ -192,6 +192,19 @@ class DeadLetterReader:
         async for found in self.named([dead_id]):
             return found
         return Found(done=True)
+
+
+async def known_queue_ids(
+    engine: EngineQuestions, reader: DeadLetterReader, name: str | None, may_see: Callable[[str], bool] | None
+) -> frozenset[int] | None:
+    """What `queue_ids` of the reader answers. A name that is misspelt has no letters, and is no empty list.
+
+    Raises QueueNotFound for a queue that neither exists nor has left letters.
+    """
+    queue_ids = await reader.queue_ids(name, may_see)
+    if name is not None and not queue_ids and engine.readers.tail(name) is None:
+        raise QueueNotFound(name)
+    return queue_ids
 
 
 def _fits_id(is_named: Callable[[int], bool], facts: DeadFacts, queue: str) -> bool:

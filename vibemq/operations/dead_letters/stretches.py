@@ -9,17 +9,6 @@ NEAR_IDS = 16
 """To read the facts of so many letters between two ids costs less than to look for the second by itself."""
 
 
-def stretches_of(ids: Sequence[int]) -> Iterator[Run]:
-    """Of ascending ids: those that stand close together are looked for in one go."""
-    first = last = ids[0]
-    for dead_id in ids:
-        if dead_id - last > NEAR_IDS:
-            yield first, last
-            first = dead_id
-        last = dead_id
-    yield first, last
-
-
 class IdStretches:
     """Args:
     ids: None = all that there are.
@@ -27,7 +16,7 @@ class IdStretches:
 
     def __init__(self, ids: Iterable[int] | None = None) -> None:
         named = None if ids is None else sorted(ids)
-        runs = [] if not named else list(stretches_of(named))
+        runs = [] if not named else list(_stretches_of(named))
         self.everywhere = named is None
         self._firsts = [first for first, _ in runs]
         self._lasts = [last for _, last in runs]
@@ -49,6 +38,17 @@ class IdStretches:
         if at < 0:
             return None
         return _unless_empty(max(after, self._firsts[at] - 1), min(last, self._lasts[at] + 1))
+
+
+def _stretches_of(ids: Sequence[int]) -> Iterator[Run]:
+    """Of ascending ids: those that stand close together are looked for in one go."""
+    first = last = ids[0]
+    for dead_id in ids:
+        if dead_id - last > NEAR_IDS:
+            yield first, last
+            first = dead_id
+        last = dead_id
+    yield first, last
 
 
 def _unless_empty(after: int, below: int) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ from vibemq.operations.arguments import Arguments, CanBeTried, Limit, QueueName,
 from vibemq.operations.contracts import CommandSession, EngineQuestions, InstantSource
 from vibemq.operations.dead_letters import DeadLetterReader, GivenFilters, LetterFilter
 from vibemq.operations.dead_letters.rates import Rate
-from vibemq.operations.dead_letters.reader import ANSWER_BYTES_MAX
+from vibemq.operations.dead_letters.reader import ANSWER_BYTES_MAX, known_queue_ids
 from vibemq.operations.jobs.counting import count_letters
 from vibemq.operations.jobs.numbers import JobNumber, OfJob
 from vibemq.operations.jobs.results import ExportedFiles, check_export, result_json
@@ -129,7 +129,7 @@ class Jobs:
                 check_export(self._files)
             selected = await self._count(wanted, now, last_id)
             if not selected and queue:
-                await self._check_known(queue)
+                await known_queue_ids(self._engine, self._reader, queue, None)
         plan = JobPlan(
             kind=kind,
             filter=wanted.filter.absolute(now).model_dump(mode="json", exclude_defaults=True),
@@ -155,12 +155,6 @@ class Jobs:
             # What could not be stored may hold all the same, such as the turn of another job.
             self._work.wake()
         return {**self._shown(reply.result), **({"repeated": True} if reply.unchanged else {})}
-
-    async def _check_known(self, queue: str) -> None:
-        """Raises QueueNotFound for a queue that neither exists nor has left letters: a name that is misspelt has no
-        letters, and a job would be done at once."""
-        if self._engine.readers.tail(queue) is None and not await self._reader.queue_ids(queue, None):
-            raise QueueNotFound(queue)
 
     async def _count(self, wanted: StartJobArguments, now: int, last_id: int) -> int:
         """Raises PreconditionFailed."""

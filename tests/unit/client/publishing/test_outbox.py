@@ -13,11 +13,6 @@ from vibemq.errors import NotConnected, PublishRefused, QueueFull, RequestTimeou
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def ids() -> Callable[[], str]:
     numbers = count(1)
     return lambda: str(next(numbers))

@@ -17,8 +17,7 @@ def test_it_is_made_and_set_without_an_event_loop() -> None:
     assert latch.is_set()
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_many_who_wait_are_cancelled_in_any_order_at_little_cost(anyio_backend: str) -> None:
+async def test_many_who_wait_are_cancelled_in_any_order_at_little_cost() -> None:
     """Each looks at no other one who waits: a list of them made the loop stand still."""
     compared = 0
 

@@ -14,11 +14,6 @@ pytestmark = pytest.mark.anyio
 SINCE = 1_000
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def group(fingerprint: int, count: int, first_at: int, last_at: int) -> DeadGroup:
     return DeadGroup(GroupKey(7, 1, fingerprint), "jobs", LetterStretch(count, 1, first_at, 9, last_at, b""))
 

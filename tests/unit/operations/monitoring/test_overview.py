@@ -26,11 +26,6 @@ MANY = 500
 ALL = Caller(ANONYMOUS, Actor(""))
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Errors:
     async def told(self, died: Sequence[Any], since_ms: int) -> list[Any]:
         return list(died)

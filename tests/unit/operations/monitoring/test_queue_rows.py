@@ -17,11 +17,6 @@ from vibemq.operations.registry import Caller
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 ALL = Caller(ANONYMOUS, Actor(""))
 ANN = Caller(Principal("ann"), Actor("ann"))
 OPEN = Policy({}, enabled=False)

@@ -87,7 +87,6 @@ IDLE_QUEUES = 2 * TOGETHER + 10
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("first_picture", [True, False])
 @pytest.mark.parametrize(
     "figures",
@@ -103,7 +102,7 @@ IDLE_QUEUES = 2 * TOGETHER + 10
     ],
 )
 async def test_one_queue_among_many_idle_ones_is_not_overlooked(
-    figures: dict[str, int], anyio_backend: str, *, first_picture: bool
+    figures: dict[str, int], *, first_picture: bool
 ) -> None:
     idle: dict[str, dict[str, int]] = {f"q{number}": {"dead": 3} for number in range(IDLE_QUEUES)}
     for place in (0, TOGETHER - 1, TOGETHER, IDLE_QUEUES - 1):
@@ -114,8 +113,7 @@ async def test_one_queue_among_many_idle_ones_is_not_overlooked(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_rows_of_other_queues_in_the_earlier_picture_are_not_taken_for_the_same(anyio_backend: str) -> None:
+async def test_rows_of_other_queues_in_the_earlier_picture_are_not_taken_for_the_same() -> None:
     """The first queue has gone; every other one has another row than before, with what the queue there had counted."""
     early = {f"q{number}": {"queue_id": number, "published": IDLE_QUEUES - number} for number in range(IDLE_QUEUES)}
     late = {name: of | {"published": of["published"] + 1} for name, of in early.items() if name != "q0"}

@@ -4,6 +4,7 @@ import zlib
 from typing import Any
 
 import brotli
+import orjson
 import pytest
 
 from bench.guard.counting import instructions
@@ -297,6 +298,18 @@ def test_cut_extension_frames_are_refused(parse) -> None:
 def test_extension_frames_of_wrong_content_are_refused(parse, body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         parse(body)
+
+
+@pytest.mark.parametrize("said", [{"a": [[]] * 2_000}, {"a": [{}] * 2_000}, {str(n): n for n in range(2_000)}])
+def test_what_a_stage_or_request_is_described_with_is_not_read_when_it_is_large(
+    said: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = extensions.stage("r", "q", said, ROWS, None)
+    request = extensions.request("r", "q", b"row", 1, said)
+    monkeypatch.setattr(orjson, "loads", lambda text: pytest.fail("it was read"))
+    for parse, body in ((extensions.parse_stage, stage), (extensions.parse_request, request)):
+        with pytest.raises(RemoteProtocolError, match=r"more than 1,024 values"):
+            parse(body)
 
 
 @pytest.mark.parametrize("size", [0, 1, BODY_BYTES_MAX + 1])

@@ -25,11 +25,6 @@ from vibemq.server.broker import Broker
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Somebody:
     host: str = "192.0.2.1"

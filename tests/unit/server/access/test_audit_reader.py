@@ -17,11 +17,6 @@ from vibemq.server.access.audit_reader import AuditReader
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 CALLER = Caller(ANONYMOUS, Actor(""))
 USERS, OPERATIONS = ("ann", "bob"), ("queue.create", "queue.delete", "login")
 

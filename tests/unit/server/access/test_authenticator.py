@@ -30,11 +30,6 @@ pytestmark = pytest.mark.anyio
 CHECK_S = 0.04
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class FakeSession:
     principal: Principal | None = None

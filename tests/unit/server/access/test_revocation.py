@@ -20,11 +20,6 @@ HOLD_S_MAX = 0.005
 EVERYTHING = (Rule(ResourceKind.QUEUE, "a.*", frozenset({"subscribe"})),)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class RevokedPeer:
     number: int

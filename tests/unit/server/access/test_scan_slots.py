@@ -11,11 +11,6 @@ pytestmark = pytest.mark.anyio
 ROOM = 8
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Readers:
     """Each holds its place until it is told to end."""
 

@@ -17,11 +17,6 @@ SIZE = LARGE_ROW_BYTES + 1
 AT_ONCE = 2
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class World:
     """Memory for two large bodies."""
 

@@ -17,11 +17,6 @@ from vibemq.web.api.services import Asker
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Runner:
     """Admits nobody any more once `revoked`; its bodies are read when the test wants it."""
 

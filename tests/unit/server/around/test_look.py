@@ -23,11 +23,6 @@ pytestmark = pytest.mark.anyio
 GIB = 1 << 30
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def stats(free: int, total: int = 100 * GIB, full: str = "") -> StorageStats:
     return StorageStats("lmdb", 0, 0, 0, 0, 0, 0, 0, free, total, full=full)
 

@@ -8,11 +8,6 @@ from tests.unit.server.commit.committing import Bench
 from tests.unit.server.fakes import FakeStorage
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=[False, True], ids=["on-the-loop", "in-a-thread"])
 async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     bench = Bench(FakeStorage(blocking_append=request.param))

@@ -10,12 +10,6 @@ from vibemq.server.commit.message_memory import MemoryShare, MessageMemory
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The server uses asyncio's transports."""
-    return "asyncio"
-
-
 async def a_turn() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -35,11 +35,6 @@ class Disk:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def disk() -> Disk:
     return Disk()
 

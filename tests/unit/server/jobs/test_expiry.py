@@ -15,11 +15,6 @@ from vibemq.server.jobs.expiry import StillJobs
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class World:
     """Jobs of ann, who was made at 5, and a user of that name who is there now, made at `since`."""
 

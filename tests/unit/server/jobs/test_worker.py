@@ -13,11 +13,6 @@ from vibemq.server.jobs.worker import JobServices, JobWorker, Runs
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Cancelled:
     """An engine whose job somebody has cancelled."""
 

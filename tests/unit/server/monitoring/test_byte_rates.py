@@ -11,11 +11,6 @@ pytestmark = pytest.mark.anyio
 NOW = reading(picture({}))
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Counting:
     number: int

@@ -14,11 +14,6 @@ from vibemq.server.monitoring.trail import KEPT_EVERY_S, SAMPLE_S, TOGETHER, UNW
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Watched:
     """A broker with some queues, and the clock."""
 

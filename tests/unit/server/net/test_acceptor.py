@@ -26,11 +26,6 @@ from vibemq.server.net.transport import acknowledge_at_once
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Door:
     """An acceptor on a port of its own, and the connections that it has let in."""

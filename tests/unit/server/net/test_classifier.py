@@ -28,11 +28,6 @@ INSTRUCTIONS_MAX = 300_000
 SELECTORS = tuple(map(Selector.parse, ("n % 2 == 0", 'region == "eu"', "n > 500")))
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def stored(*, alike: bool = False) -> MemoryStorage:
     storage = MemoryStorage()
     storage.open()

@@ -12,11 +12,6 @@ MIB = 1 << 20
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Peer:
     """How far a large message is, either way."""
 

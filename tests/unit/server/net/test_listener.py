@@ -13,11 +13,6 @@ from vibemq.server.net.listener import endpoint_of, listen
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def refusal_of(host: str, port: int) -> str:
     wanted = Listener(host=host, port=port)
     with pytest.raises(ConfigInvalid) as refused:

@@ -30,11 +30,6 @@ pytestmark = pytest.mark.anyio
 EVERY_QUEUE = (Rule(ResourceKind.QUEUE, "*", frozenset({"purge"})),)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class SlowPurge:
     def __init__(self) -> None:
         self.may_end = asyncio.Event()

@@ -19,11 +19,6 @@ from vibemq.server.net.peer_driver import PeerDriver
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class TakesCommands:
     """In the place of a `Decider`."""
 

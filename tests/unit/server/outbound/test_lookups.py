@@ -15,12 +15,6 @@ from vibemq.server.outbound.lookups import (
     resolve_by_system,
 )
 
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 pytestmark = pytest.mark.anyio
 
 

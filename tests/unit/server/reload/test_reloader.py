@@ -14,11 +14,6 @@ from vibemq.settings import Loaded
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Audit:
     def __init__(self) -> None:
         self.failed: list[bool] = []

@@ -19,11 +19,6 @@ from vibemq.web.api.contract import Exchange
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_the_groups_of_a_queue_count_as_parts() -> None:
     driver = Driver()
     driver.create()

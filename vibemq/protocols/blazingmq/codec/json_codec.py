@@ -65,6 +65,8 @@ def decode_request(of: Choice, data: bytes) -> tuple[int | None, Any]:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
+    if data.count(b"[") + data.count(b"{") > schema.VALUES_MAX:
+        raise RemoteProtocolError(f"a control message has more than {schema.VALUES_MAX:,} JSON lists and objects")
     try:
         found = orjson.loads(data)
     except orjson.JSONDecodeError as error:

@@ -24,7 +24,7 @@ from vibemq.protocols.eventmesh.messages.json_scan import (
     list_items,
     values_in,
 )
-from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, PARSED_BYTES_MAX, VALUES_MAX, JsonSplitter
+from vibemq.protocols.eventmesh.messages.large_json import PARSED_BYTES_MAX, VALUES_MAX, JsonSplitter, is_large
 from vibemq.protocols.eventmesh.messages.nesting import text_of
 
 FIELDS_MAX = 256
@@ -131,7 +131,7 @@ def read_json_fields(body: bytes) -> Steps[dict[str, str]]:
     Raises:
         EventMeshRefusal: it is none.
     """
-    if len(body) > LARGE_JSON_BYTES:
+    if is_large(body):
         splitter = JsonSplitter(body, "the body", None)
         while not splitter.step():
             yield STEP_WORK
@@ -165,7 +165,7 @@ def json_value(body: bytes | str) -> Any:
 
 def _check_values(text: bytes | str, what: str) -> None:
     """What is read at once is read in a few milliseconds."""
-    if len(text) <= LARGE_JSON_BYTES:
+    if not is_large(text):
         return
     if len(text) > PARSED_BYTES_MAX or values_in(text) > VALUES_MAX:
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, f"{what} has more JSON than is read at once")

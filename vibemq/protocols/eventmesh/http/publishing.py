@@ -16,7 +16,7 @@ from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.cloudevent import event_data, event_of, is_json_type, read_event
 from vibemq.protocols.eventmesh.messages.forms import form_named, splitter_of
 from vibemq.protocols.eventmesh.messages.json_scan import COST_BYTES, STEP_WORK, JsonScan, Steps, list_items
-from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES
+from vibemq.protocols.eventmesh.messages.large_json import is_large
 from vibemq.protocols.eventmesh.messages.message import message_of
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
@@ -60,7 +60,7 @@ def form_message(
 
 
 def _event_of_text(text: str, limits: SessionLimits) -> Steps[ReceivedMessage]:
-    if len(text) <= LARGE_JSON_BYTES:
+    if not is_large(text):
         return read_event(text)
     return (yield from _large_event(text.encode(), "", limits))
 
@@ -175,7 +175,7 @@ def read_event_of(request: HttpRequest, topic: str, limits: SessionLimits) -> St
         EventMeshRefusal, InvalidMessage, MessageTooLarge
     """
     if media_type(request.headers) == STRUCTURED:
-        if len(request.body) > LARGE_JSON_BYTES:
+        if is_large(request.body):
             return (yield from _large_event(request.body, topic, limits))
         return _structured(request.body, topic)
     attributes: dict[str, Any] = {
@@ -216,7 +216,7 @@ def events_of(body: bytes, topic: str, limits: SessionLimits) -> Messages:
         count += 1
         if count > BATCH_MAX:
             break
-        if len(item) <= LARGE_JSON_BYTES:
+        if not is_large(item):
             yield _structured(item, topic)
             continue
         yield (yield from _large_event(item, topic, limits))
@@ -270,7 +270,7 @@ def _posted_object(body: bytes, limits: SessionLimits) -> Steps[str]:
     """A large one is only measured."""
     if len(body) > limits.body_bytes_max:
         raise MessageTooLarge(f"Event size exceeds the limit: {limits.body_bytes_max}")
-    if len(body) <= LARGE_JSON_BYTES:
+    if not is_large(body):
         is_object = isinstance(json_value(body), dict)
     else:
         scan = JsonScan(body, "the body")

@@ -21,7 +21,7 @@ from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.attributes import CORE, check_attribute, is_name, is_readable
 from vibemq.protocols.eventmesh.messages.json_scan import values_in
-from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, VALUES_MAX, JsonSplitter
+from vibemq.protocols.eventmesh.messages.large_json import VALUES_MAX, JsonSplitter, has_many_lists, is_large
 from vibemq.protocols.eventmesh.messages.message import PROPERTIES_MAX, exact_properties
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.nesting import json_text, payload_text
@@ -109,6 +109,8 @@ def _add(headers: list[tuple[str, str]], exact: dict[str, Any], name: str, value
 
 
 def _kept_headers(value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, str) and has_many_lists(value):
+        return []
     try:
         kept = orjson.loads(value)
     except (orjson.JSONDecodeError, TypeError):
@@ -316,7 +318,7 @@ def _guessed_type(payload: bytes) -> str:
 
 
 def _is_json(payload: bytes) -> bool:
-    if len(payload) > LARGE_JSON_BYTES and values_in(payload) > VALUES_MAX:
+    if is_large(payload) and values_in(payload) > VALUES_MAX:
         return False
     try:
         orjson.loads(payload)

@@ -15,7 +15,9 @@ from vibemq.errors import InvalidMessage, MessageTooLarge
 from vibemq.protocols.eventmesh.messages.json_scan import STEP_WORK, JsonScan, StepMeter, Steps, values_in
 
 LARGE_JSON_BYTES = 131_072
-"""What is smaller is read at once, in two milliseconds at most."""
+"""What is smaller is read at once, in three milliseconds at most, unless it is made of lists and objects."""
+LISTS_MAX = 4_096
+"""Lists and objects of what is read at once: each takes as long to make as several numbers."""
 PARSED_BYTES = 16_384
 """A list or an object up to this size is read."""
 PARSED_BYTES_MAX = 1 << 20
@@ -25,6 +27,16 @@ _MEMBERS_MAX = 1_024
 _MEMBERS_AT_ONCE = 64
 
 _NAME = re.compile(rb'("[^"\\]{0,4096}+(?:\\.[^"\\]{0,256}+){0,500}+")[ \t\r\n]{0,256}+:[ \t\r\n]{0,256}+', re.DOTALL)
+
+
+def is_large(raw: bytes | str) -> bool:
+    """Whether JSON takes longer to read than one may at once."""
+    return len(raw) > LARGE_JSON_BYTES or has_many_lists(raw)
+
+
+def has_many_lists(raw: bytes | str) -> bool:
+    """Of its texts brackets count as well."""
+    return len(raw) > LISTS_MAX and values_in(raw, signs="[{") > LISTS_MAX
 
 
 class JsonSplitter:

@@ -17,7 +17,7 @@ import orjson
 from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.attributes import CORE
-from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
+from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter, has_many_lists
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.nesting import check_depth, json_text, payload_text
 from vibemq.protocols.eventmesh.messages.received import PropertyHeaders, ReceivedMessage, json_object, ttl_of
@@ -139,6 +139,8 @@ def exact_properties(headers: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _json_header(headers: Mapping[str, str], name: str) -> dict[str, Any]:
+    if has_many_lists(headers[name]):
+        return {}
     try:
         value = orjson.loads(headers[name])
     except orjson.JSONDecodeError:

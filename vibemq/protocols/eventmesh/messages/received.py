@@ -12,7 +12,7 @@ from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import check_queue_name
 from vibemq.model.rows import pack_row
 from vibemq.protocols.eventmesh.messages import names
-from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter
+from vibemq.protocols.eventmesh.messages.large_json import LISTS_MAX, JsonSplitter, has_many_lists
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.nesting import json_text, text_of
 
@@ -138,6 +138,8 @@ def json_object(raw: bytes | str | JsonSplitter, what: str) -> dict[str, Any]:
     """Raises InvalidMessage: no JSON, or no object."""
     if isinstance(raw, JsonSplitter):
         return raw.result()
+    if has_many_lists(raw):
+        raise InvalidMessage(f"{what} has more than {LISTS_MAX:,} JSON lists and objects")
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

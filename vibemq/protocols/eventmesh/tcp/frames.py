@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from vibemq.errors import InvalidMessage, RemoteProtocolError
+from vibemq.protocols.eventmesh.messages.large_json import has_many_lists
 from vibemq.protocols.pieces import keep_piece
 
 _VERSION = b"0000"
@@ -211,6 +212,8 @@ class EventMeshFrameReader:
 def _is_json(body: bytes) -> bool:
     if not body:
         return True
+    if has_many_lists(body):
+        return False
     try:
         orjson.loads(body)
     except orjson.JSONDecodeError:

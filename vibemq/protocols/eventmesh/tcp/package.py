@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from vibemq.errors import InvalidMessage, RemoteProtocolError
+from vibemq.protocols.eventmesh.messages.json_scan import values_in
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect, EventMeshFrame, encode_frame
 
@@ -115,8 +116,14 @@ class Package:
         return value if isinstance(value, str) else ""
 
 
+HEADER_LISTS_MAX = 1_024
+"""A header is an object with one in it; texts of its properties may have brackets."""
+
+
 def read_package(frame: EventMeshFrame) -> Package:
     """Raises RemoteProtocolError: no header, or none of a known command."""
+    if values_in(frame.header, signs="[{") > HEADER_LISTS_MAX:
+        raise RemoteProtocolError(f"the header of a frame has more than {HEADER_LISTS_MAX:,} JSON lists and objects")
     try:
         header = orjson.loads(frame.header)
     except orjson.JSONDecodeError as error:

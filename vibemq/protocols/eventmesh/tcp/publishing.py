@@ -11,7 +11,7 @@ from vibemq.model.effects import Published
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import LARGE_ROW_BYTES, Rows, RowView, add_headers
 from vibemq.protocols.eventmesh.messages import forms, names
-from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, JsonSplitter
+from vibemq.protocols.eventmesh.messages.large_json import JsonSplitter, is_large
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.received import ReceivedMessage
 from vibemq.protocols.eventmesh.messages.rows_of import RowsOf
@@ -85,11 +85,11 @@ class EventMeshPublishing:
 
     def splitter(self, package: Package) -> JsonSplitter | None:
         """What takes a large message apart, before it is published; None: it is not large, or cannot be a message."""
-        size = len(package.body)
-        if size <= LARGE_JSON_BYTES or size > _READ_BYTES_MAX or package.cmd not in _MESSAGES:
+        body = package.body
+        if package.cmd not in _MESSAGES or len(body) > _READ_BYTES_MAX or not is_large(body):
             return None
         form = forms.form_named(package.protocol_type)
-        return forms.splitter_of(form, package.body)
+        return forms.splitter_of(form, body)
 
     def publish(self, package: Package, large: JsonSplitter | None = None) -> None:
         """`large`: the message, taken apart; the same of the others."""

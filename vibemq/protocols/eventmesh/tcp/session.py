@@ -41,6 +41,8 @@ WORK_AT_ONCE = 96
 _COST_BYTES = 8_192
 TOPIC_WORK = 2
 """What a topic costs besides, for which something is published: a command of its own, and its answer."""
+FRAMES_BEFORE_HELLO_MAX = 16
+"""A client says HELLO first; what comes before is answered, or passed over, so often."""
 _LEAVE_MS = 30_000
 """How long a client that has said goodbye, or was sent elsewhere, may take to close."""
 
@@ -68,6 +70,7 @@ class EventMeshSession(BaseSession[EventMeshState]):
         self._large: tuple[Package, JsonSplitter] | None = None
         """A large message that is being taken apart, which takes several steps."""
         self._authenticating = False
+        self._frames_before_hello = 0
         self._ended = False
         """The client has ended its side."""
         self._unread = False
@@ -138,7 +141,8 @@ class EventMeshSession(BaseSession[EventMeshState]):
                 topics = self._publishing.topics
                 self._state.dialect = self._reader.dialect or EventMeshDialect.EM13
                 self._hear(read_package(frame))
-                work -= 1 + len(frame.body) // _COST_BYTES + TOPIC_WORK * max(0, self._publishing.topics - topics)
+                size = len(frame.header) + len(frame.body)
+                work -= 1 + size // _COST_BYTES + TOPIC_WORK * max(0, self._publishing.topics - topics)
                 if self._subscriptions.is_under_way():
                     break
         except RemoteProtocolError as error:
@@ -191,7 +195,11 @@ class EventMeshSession(BaseSession[EventMeshState]):
     def _before_hello(self, package: Package) -> None:
         if package.cmd is Cmd.HELLO_REQUEST:
             self._hello(package)
-        elif package.cmd is Cmd.RECOMMEND_REQUEST or package.cmd in wire.UNANSWERED:
+            return
+        self._frames_before_hello += 1
+        if self._frames_before_hello > FRAMES_BEFORE_HELLO_MAX:
+            raise RemoteProtocolError(f"{self._frames_before_hello} frames have come before a HELLO_REQUEST")
+        if package.cmd is Cmd.RECOMMEND_REQUEST or package.cmd in wire.UNANSWERED:
             return
         else:
             raise NotAuthenticated("no session is found; HELLO_REQUEST comes first")

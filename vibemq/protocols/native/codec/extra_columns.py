@@ -175,24 +175,25 @@ class WireColumns:
 def has_too_many(text: bytes) -> bool:
     """Whether extras as JSON are more than a frame may have: found out without parsing them, which would hold up
     everybody. What is not more, or no JSON, is parsed in a few milliseconds."""
-    if text.count(b"{") <= _BRACES_MAX and text.count(b",") <= _COMMAS_MAX:
+    if text.count(b"{") + text.count(b"[") <= _BRACKETS_MAX and text.count(b",") <= _COMMAS_MAX:
         return False
     # Some of them may stand in strings.
-    braces = 0
+    brackets = 0
     for marks, found in enumerate(_STRINGS_AND_MARKS.finditer(text), 1):
-        braces += text[found.start()] == _BRACE
-        if braces > _BRACES_MAX or marks > _MARKS_MAX:
+        brackets += text[found.start()] in _BRACKETS
+        if brackets > _BRACKETS_MAX or marks > _MARKS_MAX:
             return True
     return False
 
 
-_BRACE = ord("{")
-_BRACES_MAX = EXTRA_ROWS_MAX + 1
+_BRACKETS = b"{["
+_BRACKETS_MAX = EXTRA_ROWS_MAX + 1
+"""An object of each row and the one around them; lists are none of what a row may have, and as long work to read."""
 _COMMAS_MAX = EXTRA_ROWS_MAX * len(ExtraName)
-_MARKS_MAX = _BRACES_MAX + _COMMAS_MAX + EXTRA_ROWS_MAX * (len(ExtraName) + 2)
+_MARKS_MAX = _BRACKETS_MAX + _COMMAS_MAX + EXTRA_ROWS_MAX * (len(ExtraName) + 2)
 """With the strings: the number of each row, the names of what it has, and its dedup_id."""
 # A string without an end is one, too, and not looked through again from each of its quotation marks.
-_STRINGS_AND_MARKS = re.compile(rb'"(?:[^"\\]+|\\.)*+"?|[{,]', re.DOTALL)
+_STRINGS_AND_MARKS = re.compile(rb'"(?:[^"\\]+|\\.)*+"?|[{\[,]', re.DOTALL)
 
 
 def too_many_extras(count: str) -> InvalidMessage:

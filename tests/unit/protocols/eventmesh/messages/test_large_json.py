@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from bench.guard.counting import instructions
 from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import forms
-from vibemq.protocols.eventmesh.messages.large_json import LARGE_JSON_BYTES, PARSED_BYTES, JsonSplitter
+from vibemq.protocols.eventmesh.messages.large_json import (
+    LARGE_JSON_BYTES,
+    LISTS_MAX,
+    PARSED_BYTES,
+    JsonSplitter,
+    is_large,
+)
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.rows_of import RowsOf
 
@@ -91,7 +97,8 @@ def test_no_step_is_long_whatever_the_data_is(kind: str) -> None:
 
 @pytest.mark.parametrize("blank", ["", " "])
 def test_an_event_has_the_row_that_it_has_when_it_is_read_at_once(blank: str) -> None:
-    data = f",{blank}".join(f'{{"n":{blank}{number}}}' for number in range(LARGE_JSON_BYTES // 8)).encode()
+    items = (f'{{"n":{blank}{number},"t":"{"x" * 100}"}}' for number in range(LISTS_MAX // 2))
+    data = f",{blank}".join(items).encode()
     raw = event(b"[%b]" % data, ttl="5000", tag="x", datacontenttype="application/json")
     rows = RowsOf(headers_max=50, header_value_units_max=4_096)
     assert rows.row(Form.CLOUDEVENT, taken_apart(raw), b"-") == rows.row(Form.CLOUDEVENT, raw, b"-")
@@ -114,6 +121,19 @@ def test_what_would_be_headers_may_not_be_very_large() -> None:
         taken_apart(members).result()
     text = b'{"topic":"q","properties":{"a":"' + b"x" * 2 * PARSED_BYTES + b'"}}'
     assert len(taken_apart(text).result()["properties"]["a"]) == 2 * PARSED_BYTES
+
+
+@pytest.mark.parametrize("each", [b"[]", b"{}"])
+def test_lists_make_json_large_that_is_short(each: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (event(b"[" + b",".join([each] * count) + b"]") for count in (LISTS_MAX - 2, LISTS_MAX))
+    assert not is_large(few)
+    assert is_large(many)
+    assert is_large(many.decode())
+    assert len(many) < LARGE_JSON_BYTES
+    assert taken_apart(many).result()["subject"] == "q"
+    monkeypatch.setattr(orjson, "loads", lambda text: pytest.fail("it was read"))
+    with pytest.raises(InvalidMessage, match="more than 4,096 JSON lists and objects"):
+        forms.read(Form.CLOUDEVENT, many)
 
 
 def test_json_of_very_many_values_is_written_as_base64() -> None:

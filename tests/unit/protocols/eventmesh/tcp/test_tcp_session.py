@@ -26,7 +26,12 @@ from vibemq.model.stored import Slice
 from vibemq.protocols.eventmesh import EventMeshSession, EventMeshSettings
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect, EventMeshFrameReader, FrameLimits, encode_frame
 from vibemq.protocols.eventmesh.tcp.pushes import EARLIER_MAX
-from vibemq.protocols.eventmesh.tcp.session import PIPELINED_BYTES_MAX, TOPIC_WORK, WORK_AT_ONCE
+from vibemq.protocols.eventmesh.tcp.session import (
+    FRAMES_BEFORE_HELLO_MAX,
+    PIPELINED_BYTES_MAX,
+    TOPIC_WORK,
+    WORK_AT_ONCE,
+)
 from vibemq.protocols.eventmesh.tcp.subscriptions import TOPICS_AT_ONCE
 from vibemq.protocols.session import Authenticate, Goodbye
 from vibemq.testing.session_conformance import NOW, SESSION, Talk, context
@@ -189,6 +194,35 @@ def test_before_the_login_frames_are_small() -> None:
     with pytest.raises(RemoteProtocolError, match="at most 65,536"):
         list(session.commands())
     assert session.closing
+
+
+def test_a_stranger_who_never_says_hello_is_not_heard_for_ever() -> None:
+    talking = Talk(EventMeshSession(context(authentication=True), EventMeshSettings()))
+    talking.hear(frame("TRACE_LOG_TO_LOGSERVER") * FRAMES_BEFORE_HELLO_MAX)
+    assert not talking.session.closing
+    with pytest.raises(RemoteProtocolError, match="before a HELLO_REQUEST"):
+        talking.hear(frame("TRACE_LOG_TO_LOGSERVER"))
+    assert talking.session.closing
+
+
+def test_a_short_message_of_many_lists_is_read_in_steps_and_published() -> None:
+    talking, text = talk(), '{"a":[]},' * 3_000
+    heard = talking.hear(publish(1, body=text) + publish(2))
+    rows = [row for each in heard if isinstance(each, Publish) for row in each.rows]
+    assert [RowView(row).payload for row in rows] == [text.encode(), b"x"]
+
+
+def test_headers_are_work_as_bodies_are_and_are_no_large_json() -> None:
+    session = talk().session
+    long = frame("TRACE_LOG_TO_LOGSERVER", form="x" * 60_000)
+    session.receive_data(long * (WORK_AT_ONCE // 8 + 1))
+    assert list(session.commands()) == []
+    assert session.unread
+    lists = b'{"cmd":"TRACE_LOG_TO_LOGSERVER","x":[' + b"[]," * 2_000 + b"[]]}"
+    session = talk().session
+    session.receive_data(encode_frame(DIALECT, lists))
+    with pytest.raises(RemoteProtocolError, match="more than 1,024 JSON lists"):
+        list(session.commands())
 
 
 def test_a_stranger_cannot_fill_memory_while_its_credentials_are_checked() -> None:

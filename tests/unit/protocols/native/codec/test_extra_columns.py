@@ -112,9 +112,10 @@ def stage_of(extras: bytes, rows: int) -> bytes:
         "{" + ",".join(f'"{number}":{{}}' for number in range(EXTRA_ROWS_MAX + 1)) + "}",
         "{" + ",".join(f'"{number}":1' for number in range(40_000)) + "}",
         '{"0":[' + "{}," * 40_000 + "{}]}",
+        '{"0":[' + ",".join(["[" * 500 + "]" * 500] * 1_000) + "]}",
         '{"0":"{"' + '""' * 100_000 + "{" * 3_000,
     ],
-    ids=["one too many", "numbers", "in a list", "no JSON"],
+    ids=["one too many", "numbers", "in a list", "lists in lists", "no JSON"],
 )
 def test_extras_that_are_too_many_are_refused_before_they_are_parsed(
     extras: str, rows: int, monkeypatch: pytest.MonkeyPatch

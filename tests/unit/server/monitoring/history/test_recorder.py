@@ -16,11 +16,6 @@ from vibemq.server.monitoring.history.rings import ring_bytes
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 ONE = ring_bytes(len(QUEUE_SERIES)) + OVERHEAD_BYTES
 STEP_S = 5.0
 

@@ -16,7 +16,6 @@ ASKER = Asker(Principal("user"), "host", "id")
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_latest_frame_counts() -> None:
     one, two = (SharedTopic(EventTopic(text, text, "op")) for text in ("one", "two"))
     one.frame = b"first"
@@ -32,7 +31,6 @@ async def test_the_latest_frame_counts() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_nobody_waits_for_the_figures_that_another_user_wants() -> None:
     answered = anyio.Event()
 
@@ -65,7 +63,6 @@ async def test_nobody_waits_for_the_figures_that_another_user_wants() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_fault_of_one_topic_is_told_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
     class Operations:
         async def ask(self, asker: Asker, operation: str, arguments: dict[str, Any]) -> Any:

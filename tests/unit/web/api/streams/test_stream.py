@@ -12,11 +12,6 @@ pytestmark = pytest.mark.anyio
 EVENT = frame("message", b"{}")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Source:
     """Tells its events one by one; at the last of them the reader loses its rights."""
 

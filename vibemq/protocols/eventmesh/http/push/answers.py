@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import orjson
 
 from vibemq.protocols.eventmesh.http.codes import PushOutcome
+from vibemq.protocols.eventmesh.messages.large_json import has_many_lists
 from vibemq.protocols.session import HttpAnswer
 
 _DONE, _RETRY, _FAILED, _NOT_LISTENING = (0, 1), 2, 3, 5
@@ -40,7 +41,7 @@ def verdict_of(answer: HttpAnswer, retry_after_max_ms: int) -> PushVerdict:
 
 def _by_body(body: bytes) -> PushVerdict:
     try:
-        value = orjson.loads(body)
+        value = None if has_many_lists(body) else orjson.loads(body)
     except orjson.JSONDecodeError:
         return PushVerdict(PushOutcome.GIVE_UP, 'the subscriber\'s answer is not JSON; it must be like {"retCode": 1}')
     code = value.get("retCode") if isinstance(value, dict) else None

@@ -30,6 +30,7 @@ from vibemq.protocols.native.codec.extensions.bodies import (
     SubscriptionEnded,
 )
 from vibemq.protocols.native.codec.extra_columns import WireColumns, decode_extras, has_too_many
+from vibemq.protocols.native.codec.json_check import small_object
 from vibemq.protocols.native.codec.wire import I64, STR16_MAX, U32, check_id, read_str16
 
 _ACKED_PLAINLY = struct.Struct("!QIB")
@@ -111,10 +112,14 @@ class _Reader:
     def json(self) -> Any:
         return self._parsed(self.raw(self.number(U32)))
 
-    def _parsed(self, text: bytes) -> Any:
+    def small_json(self) -> Any:
+        """What a client describes something with; see `small_object`."""
+        return self._parsed(self.raw(self.number(U32)), is_small=True)
+
+    def _parsed(self, text: bytes, *, is_small: bool = False) -> Any:
         try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError as error:
+            return small_object(text) if is_small else orjson.loads(text)
+        except ValueError as error:
             raise RemoteProtocolError(
                 f"the JSON block of a frame of type {self.body[1]} cannot be read: {error}"
             ) from None
@@ -201,7 +206,7 @@ def begin_deliver_many(head: bytes, size: int) -> tuple[DeliverMany, int]:
 def parse_stage(body: bytes) -> StageFrame:
     reader = _Reader(body)
     message_id, queue = reader.start()
-    about = reader.json()
+    about = reader.small_json()
     if not isinstance(about, dict):
         raise RemoteProtocolError("the stage of a Stage frame is not an object")
     extras = reader.json_extras()
@@ -228,7 +233,8 @@ def _plain_request(body: bytes) -> RequestFrame | None:
 def _general_request(body: bytes) -> RequestFrame:
     reader = _Reader(body)
     message_id, queue = reader.start()
-    timeout_ms, extra = reader.number(U32), reader.json_block()
+    timeout_ms, flags = reader.number(U32), reader.raw(1)[0]
+    extra = reader.small_json() if flags & _JSON_FLAG else None
     if extra is not None and not isinstance(extra, dict):
         raise RemoteProtocolError("the extra of a Request is not an object")
     return RequestFrame(message_id, queue, timeout_ms, reader.row(), extra)

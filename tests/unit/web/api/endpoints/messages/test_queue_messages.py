@@ -13,11 +13,6 @@ from vibemq.web.limits import EXTEND
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_a_large_body_goes_in_parts_and_has_time_in_proportion() -> None:
     body = bytes(range(256)) * (PART_BYTES // 256 * 2) + b"end"
     extended: list[float] = []
