@@ -173,19 +173,20 @@ async def test_a_preview_that_cannot_look_at_all_says_how_many_there_are_at_most
         assert (exact["exact"], exact["count"], exact["count_max"]) == (True, 9, 9)
 
 
+@pytest.mark.parametrize(("rows", "exact", "count"), [(4, False, 4), (100, True, 28)])
 async def test_the_figures_of_a_preview_are_those_of_the_same_letters(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    rows: int, exact: bool, count: int, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the messages of more letters were looked at than facts of others were counted before."""
     monkeypatch.setattr("vibemq.operations.dead_letters.preview.INDEX_SCAN_MAX", 2)
-    monkeypatch.setattr("vibemq.operations.dead_letters.preview.SCAN_MAX", 4)
+    monkeypatch.setattr("vibemq.operations.dead_letters.preview.SCAN_MAX", rows)
     monkeypatch.setattr("vibemq.operations.dead_letters.reader.SLICE_SCAN", 2)
     async with vibemq.connect(broker.url) as mq:
         await dead(mq, broker, "orders", texts(30))
         found = await mq.admin("dlq.preview", from_id=2, to_id=29)
-        assert (found["exact"], found["count"]) == (False, 4)
-        assert sum(target["count"] for target in found["targets"]) == 4
-        assert sum(group["count"] for group in found["groups"]) == 4
+        assert (found["exact"], found["count"]) == (exact, count)
+        assert sum(target["count"] for target in found["targets"]) == count
+        assert sum(group["count"] for group in found["groups"]) == count
 
 
 async def test_a_preview_names_where_the_letters_would_go(broker: Broker) -> None:

@@ -395,8 +395,9 @@ async def test_letters_up_to_an_id_are_counted_with_their_groups(started: Starte
 
 async def test_a_queue_that_never_was_is_refused_and_one_without_letters_is_done(started: Started) -> None:
     _, mq = started
-    with pytest.raises(QueueNotFound):
-        await mq.admin("job.start", kind="purge_dead", filter={"queue": "misspelt"})
+    for more in ({}, {"header": {"k": "v"}}, {"replayed": True}):
+        with pytest.raises(QueueNotFound):
+            await mq.admin("job.start", kind="purge_dead", filter={"queue": "misspelt", **more})
     await mq.create_queue("empty")
     number = (await mq.admin("job.start", kind="purge_dead", filter={"queue": "empty"}))["job"]
     await reached(mq, number, "done", done=0)

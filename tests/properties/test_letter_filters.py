@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from vibemq.model.dead.fingerprint import fingerprint, fingerprint_text
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import ALL_GROUPS, DeadFacts, DeadLettered, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
+from vibemq.model.stored import DamagedLetter
 from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters, LetterAccess
 from vibemq.operations.dead_letters.letters import LetterPageArguments
 from vibemq.operations.messages import REPLAY_COUNT
@@ -82,7 +84,30 @@ class Direct:
         return self.provider.dead_queues(after, limit, name)
 
 
-def filled(letters: list[Any]) -> DeadLetters:
+class Counted(Direct):
+    """Counts its pages."""
+
+    pages = 0
+
+    async def dead_page(self, wanted: Any) -> Any:
+        Counted.pages += 1
+        return await super().dead_page(wanted)
+
+
+class Damaged(Direct):
+    """Some of its letters cannot be read."""
+
+    ids: frozenset[int] = frozenset()
+
+    async def dead_page(self, wanted: Any) -> Any:
+        page = await super().dead_page(wanted)
+        bad = [letter.facts.dead_id for letter in page.letters if letter.facts.dead_id in self.ids]
+        page.letters = [letter for letter in page.letters if letter.facts.dead_id not in self.ids]
+        page.damaged += [DamagedLetter(dead_id, 1, "a", "its bytes are others") for dead_id in bad]
+        return page
+
+
+def filled(letters: list[Any], store_type: type[Direct] = Direct) -> DeadLetters:
     provider = MemoryStorage()
     provider.open()
     for queue_id, name in QUEUES.items():
@@ -95,7 +120,7 @@ def filled(letters: list[Any]) -> DeadLetters:
         facts = DeadFacts(dead_id, sequence, reason, error.format(n=dead_id), 1, 1, at, at)
         provider.append([DeadLettered(queue_id, ALL_GROUPS, [facts])])
         sequences[queue_id] += 1
-    store = cast(Any, Direct(provider))
+    store = cast(Any, store_type(provider))
     engine = SimpleNamespace(readers=SimpleNamespace(tail=lambda queue: 1))
     clock = SimpleNamespace(now=lambda: NOW)
     access = LetterAccess(Policy({}, enabled=False))
@@ -157,5 +182,41 @@ def test_letters_that_are_named_are_found_without_those_between_them() -> None:
             answer = await dead.page(Caller(ANONYMOUS, Actor("")), wanted)
             assert sorted(letter["dead_id"] for letter in answer["letters"]) == [2, 4, 200, 399]
             assert (answer["examined"], answer["next"]) == (5, None)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+def test_ids_that_are_gone_are_passed_over_together(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counted, "pages", 0)
+    dead = filled([(1, Reason.REJECTED, "", 0, 0, "x")] * 400, Counted)
+    ids = [*range(0, 300, 100), *range(310, 400), *range(500, 90_000, 100)]
+
+    async def main() -> None:
+        wanted = LetterPageArguments.model_validate({"ids": ids, "order": order})
+        answer = await dead.page(Caller(ANONYMOUS, Actor("")), wanted)
+        assert len(answer["letters"]) == 92
+        assert answer["next"] is None
+        assert Counted.pages < 20
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+def test_of_letters_that_are_named_each_is_counted_once_however_many_pages_they_come_in(
+    order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Damaged, "ids", frozenset({100, 300}))
+    dead = filled([(1, Reason.REJECTED, "", 0, 0, "x")] * 400, Damaged)
+
+    async def main() -> None:
+        damaged, examined, found, after = list[int](), 0, list[int](), 0
+        while after is not None:
+            given = {"ids": [10, 100, 200, 300, 390], "order": order, "after": after, "limit": 1}
+            answer = await dead.page(Caller(ANONYMOUS, Actor("")), LetterPageArguments.model_validate(given))
+            damaged += [letter["dead_id"] for letter in answer["damaged"]]
+            found += [letter["dead_id"] for letter in answer["letters"]]
+            examined, after = examined + answer["examined"], answer["next"]
+        assert (sorted(found), sorted(damaged), examined) == ([10, 200, 390], [100, 300], 5)
 
     asyncio.run(main())

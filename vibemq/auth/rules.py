@@ -43,15 +43,15 @@ def check_pattern(pattern: Any, name: str) -> str:
     return pattern
 
 
-def make_rule(values: Mapping[str, Any]) -> Rule:
-    """From the written form. Raises ValueError."""
+def make_rule(values: Mapping[str, Any], *, taken_away: bool = False) -> Rule:
+    """From the written form. `taken_away`: also what nobody would be given, but may have. Raises ValueError."""
     unknown = set(values) - {*NAME_OF.values(), "actions"}
     if unknown:
         raise ValueError(
             f"a permission has actions and one of queues, groups and transactions, not {min(unknown)[:40]!r}"
         )
     kind, pattern = resources_of(values)
-    if kind is ResourceKind.GROUP and not {"/", "*"} & set(pattern):
+    if kind is ResourceKind.GROUP and not taken_away and not {"/", "*"} & set(pattern):
         raise ValueError(f"groups are named QUEUE/GROUP, as orders.eu/billing; {pattern[:40]!r} has no / and fits none")
     actions = values.get("actions")
     if not isinstance(actions, list | tuple) or not actions:

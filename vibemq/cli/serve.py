@@ -74,7 +74,7 @@ def serve(
     def read() -> Loaded:
         found = reader.read()
         changed = with_listener(found.settings, host, port)
-        found.origins.update(given_of_listeners(found.settings.listeners, changed.listeners))
+        found.origins.update(given_of_listeners(changed.listeners, host, port))
         found = replace(found, settings=changed)
         check_plugins(found)
         return found
@@ -92,18 +92,19 @@ def serve(
     raise typer.Exit(app.serve(loaded, read_again) or 0)
 
 
-def given_of_listeners(before: Sequence["Listener"], after: Sequence["Listener"]) -> dict[str, str]:
-    """What --host and --port have changed, as origins of settings."""
+def given_of_listeners(listeners: Sequence["Listener"], host: str | None, port: int | None) -> dict[str, str]:
+    """What `with_listener` has set, also to what it was, as origins of settings."""
     from vibemq.settings import COMMAND_LINE
 
-    fields = ("host", "port")
-    had = [tuple(getattr(listener, field) for field in fields) for listener in before]
-    return {
-        f"listeners[{number}].{field}": COMMAND_LINE
-        for number, listener in enumerate(after)
-        for place, field in enumerate(fields)
-        if number >= len(had) or getattr(listener, field) != had[number][place]
-    }
+    given = [f"listeners[{number}].host" for number in range(len(listeners)) if host is not None]
+    if port is not None:
+        given.append(f"listeners[{_native(listeners)}].port")
+    return dict.fromkeys(given, COMMAND_LINE)
+
+
+def _native(listeners: Sequence["Listener"]) -> int | None:
+    """Which one is the first of VibeMQ's own protocol."""
+    return next((number for number, listener in enumerate(listeners) if listener.protocol == "native"), None)
 
 
 def with_listener(settings: "Settings", host: str | None, port: int | None) -> "Settings":
@@ -116,7 +117,7 @@ def with_listener(settings: "Settings", host: str | None, port: int | None) -> "
     if host is not None:
         listeners = [listener.model_copy(update={"host": host}) for listener in listeners]
     if port is not None:
-        native = next((i for i, listener in enumerate(listeners) if listener.protocol == "native"), None)
+        native = _native(listeners)
         if native is None:
             listeners.append(Listener(port=port) if host is None else Listener(port=port, host=host))
         else:

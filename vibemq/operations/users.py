@@ -138,7 +138,7 @@ class RevokeArguments(CanBeTried, RuleArguments):
         if self.actions is None:
             return frozenset((EVERY_ACTION,))
         try:
-            return make_rule(self.model_dump(include={*NAME_OF.values(), "actions"})).actions
+            return make_rule(self.model_dump(include={*NAME_OF.values(), "actions"}), taken_away=True).actions
         except ValueError as error:
             raise InvalidPayload(str(error)) from None
 

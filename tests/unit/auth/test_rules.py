@@ -51,6 +51,7 @@ def test_a_stored_rule_that_makes_no_sense_is_refused(value: list[object]) -> No
 def test_a_pattern_that_fits_no_group_is_refused() -> None:
     with pytest.raises(ValueError, match=r"QUEUE/GROUP.*'noslash' has no / and fits none"):
         make_rule({"groups": "noslash", "actions": ["manage"]})
+    assert make_rule({"groups": "noslash", "actions": ["manage"]}, taken_away=True).pattern == "noslash"
     for pattern in ("a/b", "*", "orders*"):
         assert make_rule({"groups": pattern, "actions": ["manage"]}).pattern == pattern
 

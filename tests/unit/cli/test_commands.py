@@ -136,9 +136,11 @@ def test_the_command_line_wins_over_the_listeners_of_the_settings() -> None:
         ("other", "0.0.0.0", 1),
         ("native", "0.0.0.0", 7),
     ]
-    assert given_of_listeners(settings.listeners, changed.listeners) == dict.fromkeys(
-        ("listeners[0].host", "listeners[1].host", "listeners[1].port"), "command line"
-    )
+    for before in (settings, changed):
+        listeners = with_listener(before, "0.0.0.0", 7).listeners
+        assert given_of_listeners(listeners, "0.0.0.0", 7) == dict.fromkeys(
+            ("listeners[0].host", "listeners[1].host", "listeners[1].port"), "command line"
+        )
     assert with_listener(settings, None, None) is settings
 
 

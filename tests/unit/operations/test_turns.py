@@ -64,7 +64,8 @@ class Rooms:
         found = [n for n in here if wanted.fits(_letter(n).facts, "q")][: wanted.limit]
         last = found[-1] if len(found) == wanted.limit else wanted.below
         damaged = [DamagedLetter(n, 0, "", "damaged") for n in self.damaged if wanted.after < n < wanted.below]
-        return DeadPage([_letter(number) for number in found], damaged, last, last == wanted.below)
+        letters, examined = [_letter(number) for number in found], len(found) + len(damaged)
+        return DeadPage(letters, damaged, last, last == wanted.below, examined)
 
     async def dead_queues(self, after: int, limit: int, name: str | None = None) -> list[tuple[int, str]]:
         self._works()

@@ -147,9 +147,9 @@ class LetterPreview:
             await self._count_letters(wanted, chosen, queue_ids, tally)
             sampled = _Tally()
             sample, exact = await self._rows(wanted, chosen, queue_ids, sampled)
-            if sampled.count > tally.count:
+            if sampled.count > tally.count or (exact and not tally.is_whole):
                 # On a busy machine. All figures of the answer are those of the same letters.
-                sampled.is_whole = tally.is_whole
+                sampled.is_whole = exact
                 tally = sampled
         whole = tally.is_whole and (exact or not wanted.need_rows)
         most = None if whole else await self._most(wanted, chosen, queue_ids)

@@ -92,7 +92,7 @@ class DeadLetterReader:
         found = Found(last=below if newest_first else after)
         loop = asyncio.get_running_loop()
         deadline = None if seconds is None else loop.time() + seconds
-        size = 0
+        size = examined_to_last = 0
         while found.examined < scan:
             stretch = stretches.beneath(found.last, after) if newest_first else stretches.above(found.last, below)
             if stretch is None:
@@ -123,21 +123,39 @@ class DeadLetterReader:
                     last = found.letters[-1].facts.dead_id
                     break
                 found.letters.append(letter)
+                examined_to_last = found.examined + page.examined_to.get(letter.facts.dead_id, 0)
             else:
                 found.done = page.done and stretches.everywhere
-            # Those behind the last one are looked at again with the next page.
-            found.examined += page.examined if last == page.last else page.examined_to.get(last, 0)
+            found.damaged += page.damaged
+            if last == page.last:
+                found.examined += page.examined
+            else:
+                # Those behind the last one are looked at again with the next page, which may come of several stretches.
+                found.examined = examined_to_last
+                found.damaged = [letter for letter in found.damaged if _is_reached(letter, last, wanted)]
             found.last = last
             if last == page.last and page.done and not stretches.everywhere:
-                # A stretch in which nothing is was a look as well.
-                found.examined += not page.examined
                 found.last = stretch[0] + 1 if newest_first else stretch[1] - 1
-            reached = page.damaged if last == page.last else [d for d in page.damaged if _is_reached(d, last, wanted)]
-            found.damaged += reached
+                if not page.examined:
+                    # A look as well; and of ids that are gone there may be very many.
+                    found.examined += 1
+                    found.last = await self._next_place(replace(wanted, after=after, below=below), found.last)
             if found.done or last != page.last or _is_over(found, deadline):
                 break
             await give_way(monotonic() - began)
         return found
+
+    async def _next_place(self, whole: DeadPageWanted, last: int) -> int:
+        """Where a search of the whole stretch that has come to `last` goes on: before the next letter there is."""
+        rest = replace(whole, below=last) if whole.newest_first else replace(whole, after=last)
+        page = await self._store.dead_page(
+            replace(rest, choice=EVERY_LETTER, limit=1, scan=1, rows=False, fits=_every_letter)
+        )
+        if not page.is_ready:
+            return last
+        if not page.examined:
+            return whole.after + 1 if whole.newest_first else whole.below - 1
+        return min(last, page.last + 1) if whole.newest_first else max(last, page.last - 1)
 
     async def groups(self, wanted: DeadGroupsWanted) -> AsyncIterator[list[DeadGroup]]:
         """All groups that fit, in parts, ascending by key; the loop has a turn after each part."""

@@ -128,7 +128,7 @@ class Jobs:
             if kind is JobKind.EXPORT_DEAD:
                 check_export(self._files)
             selected = await self._count(wanted, now, last_id)
-            if not selected and queue:
+            if queue and selected <= 0:
                 await known_queue_ids(self._engine, self._reader, queue, None)
         plan = JobPlan(
             kind=kind,
@@ -220,9 +220,9 @@ class Jobs:
 
 def _check_fitting(wanted: StartJobArguments, kind: JobKind) -> None:
     """Raises InvalidOptions."""
-    LetterFilter(wanted.filter, 0)
     if len(wanted.filter.ids or ()) > IDS_MAX:
         raise InvalidOptions(f"a job takes at most {IDS_MAX:,} ids; start several jobs, or use other filters")
+    LetterFilter(wanted.filter, 0)
     if kind is JobKind.REPLAY:
         return
     for name in ("to", "max_ready", "canary", "stop_after_dead_again"):

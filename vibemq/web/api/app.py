@@ -239,7 +239,7 @@ class HttpApi:
         if kept is not None:
             return _again(kept)
         exchange.to_its_end = True
-        async with in_time(exchange.request, endpoint.timeout_s):
+        async with in_time(exchange.request, endpoint.timeout_s, keeps_answer=True):
             return await asyncio.shield(self._services.operations.outcome_of(self._answer_once, exchange, key))
 
     async def _answer_once(self, exchange: Exchange, key: Key) -> Response:
@@ -249,6 +249,7 @@ class HttpApi:
             response = await self._carry_out(exchange)
         except ShuttingDown as error:
             # Its session has ended meanwhile, with the rights that it was made for or with the broker.
+            forget_frames(error)
             if exchange.passing:
                 self._kept.forget(key)
             else:
@@ -270,7 +271,7 @@ class HttpApi:
 
     def _keep(self, key: Key, response: Response) -> None:
         headers = tuple((name, value) for name, value in response.headers.items() if name != "content-length")
-        self._kept.keep(key, KeptAnswer(response.status_code, headers, bytes(response.body)))
+        self._kept.keep(key, KeptAnswer(response.status_code, headers, bytes(response.body)), self._now_s())
 
     async def _carry_out(self, exchange: Exchange) -> Response:
         endpoint = exchange.endpoint

@@ -132,7 +132,7 @@ class KeptAnswers:
             self.forget(key)
             entry = None
         if entry is None:
-            self._put(key, _Entry(digest, now_s + KEPT_S))
+            self._put(key, _Entry(digest, now_s + KEPT_S), now_s)
             return None
         if entry.digest != digest:
             raise Problem(
@@ -158,7 +158,7 @@ class KeptAnswers:
             else:
                 self.forget(key)
 
-    def keep(self, key: Key, answer: KeptAnswer) -> None:
+    def keep(self, key: Key, answer: KeptAnswer, now_s: float) -> None:
         entry = self._entries.get(key)
         size_max = ANSWER_BYTES_MAX if answer.status < 400 else REFUSAL_BYTES_MAX
         if entry is None or answer.size > size_max:
@@ -166,7 +166,7 @@ class KeptAnswers:
             return
         entry.answer = answer
         self._grow(key, answer.size)
-        self._make_room()
+        self._make_room(now_s)
 
     def forget(self, key: Key) -> None:
         """The request was not carried out."""
@@ -179,19 +179,23 @@ class KeptAnswers:
         if not share.keys:
             del self._shares[key[0]]
 
-    def _put(self, key: Key, entry: _Entry) -> None:
+    def _put(self, key: Key, entry: _Entry, now_s: float) -> None:
         self._entries[key] = entry
         self._shares.setdefault(key[0], _Share()).keys[key] = None
         self._grow(key, entry.size)
-        self._make_room()
+        self._make_room(now_s)
 
     def _grow(self, key: Key, size: int) -> None:
         self._size += size
         self._shares[key[0]].size += size
 
-    def _make_room(self) -> None:
+    def _make_room(self, now_s: float) -> None:
         """Of requests that are under way nothing is forgotten: the second one would be carried out, too."""
         while self._size > KEPT_BYTES_MAX or len(self._entries) > KEPT_MAX:
+            first, entry = next(iter(self._entries.items()))
+            if entry.answer is not None and entry.until_s <= now_s:
+                self.forget(first)
+                continue
             shares = sorted(self._shares.values(), key=lambda share: share.size, reverse=True)
             oldest = next((key for share in shares for key in share.keys if self._entries[key].answer), None)
             if oldest is None:

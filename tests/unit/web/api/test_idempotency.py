@@ -30,14 +30,14 @@ ANSWER = KeptAnswer(200, (("content-type", "application/json"),), b"{}")
 def test_the_first_answer_comes_again() -> None:
     kept = KeptAnswers()
     assert kept.begin(KEY, b"body", 0.0) is None
-    kept.keep(KEY, ANSWER)
+    kept.keep(KEY, ANSWER, 0.0)
     assert kept.begin(KEY, b"body", 1.0) == ANSWER
 
 
 def test_another_request_under_the_same_key_is_refused() -> None:
     kept = KeptAnswers()
     kept.begin(KEY, b"body", 0.0)
-    kept.keep(KEY, ANSWER)
+    kept.keep(KEY, ANSWER, 0.0)
     with pytest.raises(Problem) as refusal:
         kept.begin(KEY, b"other", 0.0)
     assert refusal.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
@@ -62,7 +62,7 @@ def test_keys_of_others_are_others() -> None:
 def test_forgotten_after_an_hour_and_beyond_the_most() -> None:
     kept = KeptAnswers()
     kept.begin(KEY, b"body", 0.0)
-    kept.keep(KEY, ANSWER)
+    kept.keep(KEY, ANSWER, 0.0)
     assert kept.begin(KEY, b"other", KEPT_S) is None
     for number in range(KEPT_MAX + 1):
         done(kept, ("", "", 0, "", str(number)), KeptAnswer(200, (), b""))
@@ -88,7 +88,7 @@ def test_what_is_under_way_is_not_forgotten_after_an_hour() -> None:
     kept.begin(KEY, b"body", 0.0)
     with pytest.raises(Problem):
         kept.begin(KEY, b"body", KEPT_S)
-    kept.keep(KEY, ANSWER)
+    kept.keep(KEY, ANSWER, KEPT_S)
     assert kept.begin(KEY, b"body", KEPT_S) == ANSWER
     assert kept.begin(KEY, b"body", 2 * KEPT_S) is None
 
@@ -96,22 +96,22 @@ def test_what_is_under_way_is_not_forgotten_after_an_hour() -> None:
 def test_a_large_answer_is_not_kept() -> None:
     kept = KeptAnswers()
     kept.begin(KEY, b"body", 0.0)
-    kept.keep(KEY, KeptAnswer(200, (), b"x" * (ANSWER_BYTES_MAX + 1)))
+    kept.keep(KEY, KeptAnswer(200, (), b"x" * (ANSWER_BYTES_MAX + 1)), 0.0)
     assert kept.begin(KEY, b"body", 0.0) is None
 
 
 def test_a_refusal_is_kept_when_it_is_short() -> None:
     kept = KeptAnswers()
     kept.begin(KEY, b"body", 0.0)
-    kept.keep(KEY, KeptAnswer(422, (), b"x" * (REFUSAL_BYTES_MAX + 1)))
+    kept.keep(KEY, KeptAnswer(422, (), b"x" * (REFUSAL_BYTES_MAX + 1)), 0.0)
     assert kept.begin(KEY, b"body", 0.0) is None
-    kept.keep(KEY, KeptAnswer(422, (), b"x"))
+    kept.keep(KEY, KeptAnswer(422, (), b"x"), 0.0)
     assert kept.begin(KEY, b"body", 0.0) == KeptAnswer(422, (), b"x")
 
 
-def done(kept: KeptAnswers, key: Key, answer: KeptAnswer) -> None:
-    assert kept.begin(key, b"", KEPT_S) is None
-    kept.keep(key, answer)
+def done(kept: KeptAnswers, key: Key, answer: KeptAnswer, now_s: float = KEPT_S) -> None:
+    assert kept.begin(key, b"", now_s) is None
+    kept.keep(key, answer, now_s)
 
 
 def test_answers_are_bounded_in_bytes_and_one_user_takes_no_room_of_others() -> None:
@@ -129,6 +129,18 @@ def test_answers_are_bounded_in_bytes_and_one_user_takes_no_room_of_others() -> 
     assert refusal.value.code is HttpCode.IDEMPOTENCY_BUSY
     assert kept.begin(("eve", "", 0, "", "0"), b"", KEPT_S) is None, "the oldest was forgotten"
     assert kept.begin(("eve", "", 0, "", "299"), b"", KEPT_S) is not None
+
+
+def test_what_has_expired_goes_before_what_may_be_asked_for_again() -> None:
+    kept = KeptAnswers()
+    for number in range(KEPT_BYTES_MAX // ANSWER_BYTES_MAX + 100):
+        done(kept, (f"user {number}", "", 0, "", "k"), KeptAnswer(200, (), b"x" * (ANSWER_BYTES_MAX // 20)), 0.0)
+    assert kept.size > KEPT_BYTES_MAX // 2
+    large = KeptAnswer(200, (), b"x" * (ANSWER_BYTES_MAX - 1_000))
+    for number in range(KEPT_BYTES_MAX // ANSWER_BYTES_MAX):
+        done(kept, ("ada", "", 0, "", str(number)), large, KEPT_S)
+    for number in range(KEPT_BYTES_MAX // ANSWER_BYTES_MAX):
+        assert kept.begin(("ada", "", 0, "", str(number)), b"", KEPT_S) == large
 
 
 def test_what_is_forgotten_leaves_nothing() -> None:

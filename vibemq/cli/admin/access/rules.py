@@ -44,8 +44,8 @@ def actions(text: str) -> list[str]:
     return [EVERY_ACTION if name == _ALL else name for name in names]
 
 
-def rule(actions_text: str, resource_text: str) -> dict[str, Any]:
-    """Checked. Raises Usage."""
+def rule(actions_text: str, resource_text: str, *, taken_away: bool = False) -> dict[str, Any]:
+    """Checked, as `make_rule` does. Raises Usage."""
     place, names = resource(resource_text), actions(actions_text)
     values: dict[str, Any] = {**place, "actions": names}
     (kind,) = place
@@ -54,7 +54,7 @@ def rule(actions_text: str, resource_text: str) -> dict[str, Any]:
         if name not in (*known, EVERY_ACTION):
             raise Usage(f"{name!r} is not an action on {kind}; choose among {', '.join((*known, _ALL))}")
     try:
-        make_rule(values)
+        make_rule(values, taken_away=taken_away)
     except ValueError as error:
         raise Usage(f"{actions_text!r} on {resource_text!r} is no permission: {error}") from None
     return values

@@ -208,7 +208,8 @@ def revoke(
 
     Example: vibemq-admin user revoke ann all 'orders.*'
     """
-    found = ask(url, timeout, "user.revoke", dry_run=dry_run, user=user, **rules.rule(actions, resource))
+    taken = rules.rule(actions, resource, taken_away=True)
+    found = ask(url, timeout, "user.revoke", dry_run=dry_run, user=user, **taken)
     word = would("revoked", dry_run=dry_run) if found["revoked"] else "there was no such permission"
     Output(json=json).emit(found, f"user {user}: {actions} on {rules.resource_of(found)}: {word}")
     if not found["revoked"]:

@@ -54,7 +54,7 @@ ENDPOINTS = (
         response=ANYTHING,
         status=201,
         more_statuses=(200,),
-        errors=(ErrorCode.INVALID_OPTIONS, ErrorCode.STORAGE_FULL),
+        errors=(ErrorCode.INVALID_OPTIONS, ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_DAMAGED),
         timeout_s=BACKUP_TIMEOUT_S,
         idempotent=True,
     ),

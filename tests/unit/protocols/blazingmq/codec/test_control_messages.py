@@ -386,7 +386,7 @@ def wide_json(count: int) -> bytes:
 @pytest.mark.parametrize(("codec", "wide"), [(BER, wide_ber), (JSON, wide_json)])
 def test_the_number_of_values_is_bounded(codec: ControlCodec, wide: Callable[[int], bytes]) -> None:
     assert isinstance(control(codec, wide(1)).choice, Unserved)
-    with pytest.raises(RemoteProtocolError, match="more than 4,?096"):
+    with pytest.raises(RemoteProtocolError, match=r"more than 4,?096"):
         control(codec, wide(VALUES_MAX))
 
 

@@ -53,7 +53,7 @@ def test_a_body_that_could_not_be_written_again_is_refused(read: Read, depth: in
 @pytest.mark.parametrize("read", READERS)
 def test_more_than_a_header_can_hold_is_not_looked_at(read: Read) -> None:
     with pytest.raises(InvalidMessage, match="too large for a header"):
-        read(Form.MESSAGE, message(b'"properties":{"a":[%b]}' % b",".join([b'"%b"' % (b"x" * 100)] * 1_000)))
+        read(Form.MESSAGE, message(b'"properties":{"a":[%b]}' % b",".join([b"1"] * 40_000)))
 
 
 @pytest.mark.parametrize("read", READERS)
