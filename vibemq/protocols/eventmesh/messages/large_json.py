@@ -34,9 +34,13 @@ def is_large(raw: bytes | str) -> bool:
     return len(raw) > LARGE_JSON_BYTES or has_many_lists(raw)
 
 
-def has_many_lists(raw: bytes | str) -> bool:
-    """Of its texts brackets count as well."""
-    return len(raw) > LISTS_MAX and values_in(raw, signs="[{") > LISTS_MAX
+def has_many_lists(raw: bytes | str, most: int = LISTS_MAX) -> bool:
+    """Whether JSON has more lists and objects than that. Brackets in its texts count as well."""
+    if len(raw) <= 2 * most:
+        return False
+    if isinstance(raw, str):
+        return raw.count("[") + raw.count("{") > most
+    return len(raw) - len(raw.translate(None, b"[{")) > most
 
 
 class JsonSplitter:

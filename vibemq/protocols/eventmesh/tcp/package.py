@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from vibemq.errors import InvalidMessage, RemoteProtocolError
-from vibemq.protocols.eventmesh.messages.json_scan import values_in
+from vibemq.protocols.eventmesh.messages.large_json import has_many_lists
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.tcp.frames import EventMeshDialect, EventMeshFrame, encode_frame
 
@@ -122,7 +122,7 @@ HEADER_LISTS_MAX = 1_024
 
 def read_package(frame: EventMeshFrame) -> Package:
     """Raises RemoteProtocolError: no header, or none of a known command."""
-    if values_in(frame.header, signs="[{") > HEADER_LISTS_MAX:
+    if has_many_lists(frame.header, HEADER_LISTS_MAX):
         raise RemoteProtocolError(f"the header of a frame has more than {HEADER_LISTS_MAX:,} JSON lists and objects")
     try:
         header = orjson.loads(frame.header)
