@@ -44,6 +44,7 @@ OF_NO_MODULE = {
     "what a script beside the product does": {
         "test_ids.py",
         "test_long_tests.py",
+        "test_json_of_peers.py",
         "test_no_wall_time.py",
         "test_private_names.py",
         "test_run.py",

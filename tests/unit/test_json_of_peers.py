@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-PROTOCOLS = Path(__file__).parents[3] / "vibemq" / "protocols"
+PROTOCOLS = Path(__file__).parents[2] / "vibemq" / "protocols"
 MEASURED = {
     "blazingmq/codec/json_codec.py _parsed": "count",
     "eventmesh/http/fields.py json_value": "_check_values",
