@@ -2,8 +2,7 @@
 import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
 import { post, remove, urlOf } from "../../parts/api.js";
-import { Commands } from "../../parts/command.js";
-import { Modal, ask, useSending } from "../../parts/dialog.js";
+import { Form, ask } from "../../parts/dialog.js";
 import { DraftInput, Field, Segments } from "../../parts/filters.js";
 import { Ago, Count, Name, Outside, Trouble, Waiting } from "../../parts/text.js";
 import { FilterWords } from "../jobs/progress.js";
@@ -201,16 +200,15 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
   const needsNumber = levelOf("replay", chosen) === 2;
   const wanted = { filter, to, rate, limit: few, canary: guard, maxReady: maxReady === "" ? null : Number(maxReady), stopAfter: stopAfter === "" ? null : Number(stopAfter), note, atMost: few === null && !isOpen ? all : undefined };
   const request = replayRequest(wanted);
-  const { send, problem, isUnderWay } = useSending(request, async (key) => {
+  const act = async (key) => {
     const job = await post("jobs", request, { key });
     location.assign(link("job", { id: job.job }));
-  });
+  };
   const where = targetText(preview?.targets, to);
-  const isReady = asked.data !== null && chosen > 0 && !isUnderWay && (!needsNumber || typed.trim() === String(chosen));
-  const footer = html`
-    <button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button>
-    <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <${Outside} text=${where} isName /></button>`;
-  return html`<${Modal} title="Replay dead letters" broad onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer} isUnderWay=${isUnderWay}>
+  const isReady = asked.data !== null && chosen > 0 && (!needsNumber || typed.trim() === String(chosen));
+  const button = html`Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <${Outside} text=${where} isName />`;
+  return html`<${Form} title="Replay dead letters" button=${button} isReady=${isReady} broad onClose=${onClose} act=${act}
+    commands=${{ admin: hasOptions(filter) && [["dlq", "replay"], { options: replayOptions(wanted) }], request: { method: "POST", path: "jobs", body: request } }}>
     <p>Each letter leaves the dead letters and enters its queue again in one step. Consumers get it as a new message. A letter that dies again comes back here.</p>
     <${Which} filter=${filter} />
     ${before && preview && html`<p>Job ${before.job} has replayed <b>${counted(before.done, "letter")}</b>, and <b>${count(all)}</b> ${all === 1 ? "is" : "are"} left of the ${count(before.done + all)} that it might have.</p>`}
@@ -236,9 +234,7 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
     </fieldset>
     ${needsNumber && html`<${Field} label=${html`Type <b>${chosen}</b> to confirm`}>${(id) => html`<input id=${id} inputmode="numeric" autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}</${Field}>`}
     <p class="muted">A replay cannot be taken back. While it runs it can be paused and cancelled: what has not gone stays.</p>
-    <${Commands} admin=${hasOptions(filter) && [["dlq", "replay"], { options: replayOptions(wanted) }]} request=${{ method: "POST", path: "jobs", body: request }} />
-    ${problem && html`<${Trouble} problem=${problem} />`}
-  </${Modal}>`;
+  </${Form}>`;
 }
 
 function Whole({ label, value, set, placeholder = "", isZeroFine = false }) {
