@@ -111,7 +111,7 @@ const RATE_TEXT = "0\\.[1-9][0-9]{0,5}|[1-9][0-9]{0,5}(\\.[0-9]{1,6})?|1000000";
 
 /** `rate`: letters in a second, null for no limit. `onChange(rate)` comes a moment after the last movement;
  * where it answers false, the rate stays as it was. */
-export function RateSlider({ rate, onChange, label = "Letters per second, at most", atOnce = false }) {
+export function RateSlider({ rate, onChange }) {
   const id = useId();
   const [shown, setShown] = useState(rate || null);
   const [wrong, setWrong] = useState("");
@@ -145,16 +145,16 @@ export function RateSlider({ rate, onChange, label = "Letters per second, at mos
       isMoving.current = false;
     };
     // What was typed is whole: whoever sends the form right behind it means it.
-    if (atOnce || isTyped) send();
+    if (isTyped) send();
     else timer.current = setTimeout(send, SETTLE_MS);
   };
   const typed = (text) => move(text === "" ? null : Number(text), true);
   const words = shown ? `${rateLimit(shown)} per second` : "as fast as the broker can";
   return html`<div class="field">
-    <label for=${id}>${label}</label>
+    <label for=${id}>Letters per second, at most</label>
     <div class="rate-slider">
       <input id=${id} type="range" min="0" max=${SLIDER_MAX} step="1" value=${sliderOfRate(shown)} aria-valuetext=${words} onInput=${(event) => move(rateOfSlider(Number(event.target.value)))} />
-      <${DraftInput} type="text" inputmode="decimal" size="6" pattern=${RATE_TEXT} aria-invalid=${wrong ? "true" : undefined} refuse=${setWrong} aria-label=${`${label}, as a number; empty: no limit`} placeholder="no limit" value=${shown ?? ""} finish=${typed} />
+      <${DraftInput} type="text" inputmode="decimal" size="6" pattern=${RATE_TEXT} aria-invalid=${wrong ? "true" : undefined} refuse=${setWrong} aria-label="Letters per second, at most, as a number; empty: no limit" placeholder="no limit" value=${wrong || (shown ?? "")} finish=${typed} />
       <output for=${id} class="small">${words}</output>
     </div>
     ${wrong && html`<div class="wrong" role="alert">“<${Outside} text=${wrong} />” is no rate: give a number from 0.1 to 1000000, or nothing for no limit.</div>`}
