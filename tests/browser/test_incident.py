@@ -155,6 +155,15 @@ def test_a_job_is_slowed_paused_and_cancelled_while_it_runs(full_broker: ServedB
     rate.fill("1")
     rate.press("Tab")
     wait_until(lambda: admin(full_broker, "job.show", job=job)["rate"] == 1)
+    # Text that is no rate stays until it is mended, or the slider says what is meant.
+    rate.fill("often")
+    rate.press("Tab")
+    page.get_by_text("is no rate: give a number from 0.1 to 1000000").wait_for()
+    assert rate.input_value() == "often"
+    page.get_by_role("slider", name="Letters per second, at most").fill("10")
+    wait_until(lambda: admin(full_broker, "job.show", job=job)["rate"] == 3)
+    assert rate.input_value() == "3"
+    assert page.get_by_text("is no rate").count() == 0
     page.get_by_role("button", name="Pause", exact=True).first.click()
     page.get_by_text("The job is paused").wait_for()
     done = admin(full_broker, "job.show", job=job)["done"]

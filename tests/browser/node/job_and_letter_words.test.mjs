@@ -32,6 +32,19 @@ test("where the canary is all there is, no others are held back, and none are to
   assert.equal(toldOf(whole, UNREAD)[0], "orders.eu has no consumer, so the canary cannot pass.");
 });
 
+test("a job whose canary was let go by hand waits for what the broker says", () => {
+  const waived = { ...CANARY, canary_waived: true, done: 1_005, max_ready: 100, why: "queue 'orders.eu' has 120 messages ready, more than 100" };
+  assert.deepEqual(toldOf(waived, UNREAD), ["Queue 'orders.eu' has 120 messages ready, more than 100.", "The job goes on by itself as soon as it can."]);
+  assert.ok(!holdsBack(waived) && !isCanaryStuck(waived, UNREAD));
+});
+
+test("a job that has reached its limit has none to hold back, though nobody has counted its letters", () => {
+  const limited = { ...CANARY, selected: null, limit: 10 };
+  assert.equal(restOf(limited), 0);
+  assert.ok(!holdsBack(limited) && holdsBack({ ...limited, limit: 11 }));
+  assert.equal(toldOf(limited, READ)[0], "The canary is all there is: 10 letters were replayed, and no others are held back.");
+});
+
 test("what a finished replay says is not more than is known", () => {
   assert.equal(toldOf(JOB, UNREAD).join(" "), "Done. 5 letters were replayed, as many as were asked for. None has died again, which says nothing yet: 5 messages wait in orders.eu, and it has no consumer.");
   assert.equal(toldOf(JOB, { ...UNREAD, ready: 0 }).at(-1), "Nothing waits in orders.eu any more: all left it.");

@@ -36,6 +36,7 @@ def job_json(job: StoredJob, live: LiveJob | None) -> dict[str, Any]:
         "max_ready": plan.max_ready if plan.max_ready >= 0 else None,
         "canary": plan.canary or None,
         "canary_passed": job.canary_passed and not job.canary_waived,
+        "canary_waived": job.canary_waived,
         "canary_gone": job.gone,
         "stop_after_dead_again": plan.stop_after_dead_again or None,
         "note": plan.note,

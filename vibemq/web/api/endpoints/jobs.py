@@ -37,7 +37,7 @@ JOB = record(
         "rate": NULLABLE_NUMBER,
         **dict.fromkeys(("limit", "max_ready", "canary", "stop_after_dead_again"), NULLABLE_WHOLE),
         **dict.fromkeys(("selected", "left_ms", "size_bytes"), NULLABLE_WHOLE),
-        **dict.fromkeys(("canary_passed", "dead_again_exact", "has_result"), BOOLEAN),
+        **dict.fromkeys(("canary_passed", "canary_waived", "dead_again_exact", "has_result"), BOOLEAN),
         **dict.fromkeys(("examined", "skipped", "damaged", "dead_again", "canary_gone", "next_id", "last_id"), WHOLE),
         **dict.fromkeys(("started_at", "changed_at", "ended_at"), INSTANT),
         "rate_now": NUMBER,

@@ -4,11 +4,11 @@ import { linkHere, params, setParams, stay } from "../parts/address.js";
 import { isSuperuser, patch, post, put, remove, session } from "../parts/api.js";
 import { Commands, Copy } from "../parts/command.js";
 import { useData } from "../parts/data.js";
-import { Modal, ask, dialogCount, say, useSending } from "../parts/dialog.js";
+import { Form, Modal, ask, dialogCount, say } from "../parts/dialog.js";
 import { DraftInput, Field, Segments, Tabs } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
 import { Table } from "../parts/table.js";
-import { Ago, At, Empty, Facts, Loaded, Name, Outside, Trouble } from "../parts/text.js";
+import { Ago, At, Empty, Facts, Loaded, Name, Outside } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { parseDuration } from "../pure/format.js";
 
@@ -205,14 +205,6 @@ async function removeUser(user, onGone) {
 
 // Forms for what the broker keeps: users, their permissions, their tokens. Passwords and tokens stand in no shown command.
 
-/** A dialog with one request. `send(key)` does it, with the key of the body that is shown as its command; what it throws is shown, and the dialog stays. */
-function Form({ title, button, isReady = true, send, onDone, onClose, commands, children }) {
-  const { send: start, problem, isUnderWay } = useSending(commands?.request?.body ?? "", async (key) => onDone(await send(key)));
-  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isReady || isUnderWay}>${button}</button>`;
-  return html`<${Modal} title=${title} onClose=${onClose} onSubmit=${() => isReady && start()} footer=${footer} isUnderWay=${isUnderWay}><div class="form">${children}</div>
-    ${commands && html`<${Commands} ...${commands} />`}${problem && html`<${Trouble} problem=${problem} />`}</${Modal}>`;
-}
-
 const Password = ({ label, value, set, isFirst = false }) =>
   html`<${Field} label=${label}>${(id) => html`<input id=${id} type="password" autofocus=${isFirst} autocomplete="new-password" value=${value} required onInput=${(event) => set(event.target.value)} />`}</${Field}>`;
 
@@ -223,14 +215,14 @@ function AddUser({ onClose, onDone }) {
   const [superuser, setSuperuser] = useState(false);
   const isReady = /^[A-Za-z0-9._-]{1,64}$/.test(user) && password !== "" && password === again;
   return html`<${Form} title="Add a user" button=${`Add user ${user}`} isReady=${isReady} onClose=${onClose}
-    send=${() => post("users", { user, password, superuser }, { key: null })} onDone=${() => { say(html`User <${Name} name=${user} /> is added. It may do nothing until it is granted something.`); onDone(user); }}
-    commands=${{ admin: [["user", "add"], { options: { superuser }, names: [user || "NAME"] }] }}>
+    act=${async () => { await post("users", { user, password, superuser }, { key: null }); say(html`User <${Name} name=${user} /> is added. It may do nothing until it is granted something.`); onDone(user); }}
+    commands=${{ admin: [["user", "add"], { options: { superuser }, names: [user || "NAME"] }] }}><div class="form">
     <${Field} label="Name" hint="Letters, digits, and - _ ." wrong=${user && !/^[A-Za-z0-9._-]{1,64}$/.test(user) ? "1 to 64 letters, digits, and - _ ." : null}>${(id, about) => html`<input id=${id} aria-describedby=${about} autofocus autocomplete="off" autocapitalize="none" spellcheck=${false} value=${user} required onInput=${(event) => setUser(event.target.value.trim())} />`}</${Field}>
     <${Password} label="Password" value=${password} set=${setPassword} />
     <${Password} label="Password again" value=${again} set=${setAgain} />
     ${again !== "" && again !== password && html`<div class="wrong" role="alert">The two are different.</div>`}
     <label class="check"><input type="checkbox" checked=${superuser} onChange=${() => setSuperuser(!superuser)} />Superuser: may do everything</label>
-  </${Form}>`;
+  </div></${Form}>`;
 }
 
 function ChangePassword({ user, onClose, onDone }) {
@@ -238,13 +230,13 @@ function ChangePassword({ user, onClose, onDone }) {
   const [again, setAgain] = useState("");
   const [keep, setKeep] = useState(false);
   return html`<${Form} title=${html`Change the password of <${Name} name=${user} />`} button="Change the password" isReady=${password !== "" && password === again} onClose=${onClose}
-    send=${() => put(path`users/${user}/password`, { password, keep_connections: keep })} onDone=${() => { say(html`The password of <${Name} name=${user} /> is changed.`); onDone(); }}
-    commands=${{ admin: [["user", "passwd"], { options: { "keep-connections": keep }, names: [user] }] }}>
+    act=${async () => { await put(path`users/${user}/password`, { password, keep_connections: keep }); say(html`The password of <${Name} name=${user} /> is changed.`); onDone(); }}
+    commands=${{ admin: [["user", "passwd"], { options: { "keep-connections": keep }, names: [user] }] }}><div class="form">
     <${Password} label="New password" isFirst value=${password} set=${setPassword} />
     <${Password} label="New password again" value=${again} set=${setAgain} />
     ${again !== "" && again !== password && html`<div class="wrong" role="alert">The two are different.</div>`}
     <label class="check"><input type="checkbox" checked=${keep} onChange=${() => setKeep(!keep)} />Leave connections open that logged in with the old one</label>
-  </${Form}>`;
+  </div></${Form}>`;
 }
 
 /** One permission that is being written: {rule: null or {queues: pattern, actions}, fields: elements}. */
@@ -269,11 +261,11 @@ function Grant({ user, onClose, onDone }) {
   const { kind, pattern, chosen, fields, rule } = useRule(true);
   const body = { [kind]: pattern, actions: chosen, only: chosen };
   return html`<${Form} title=${html`Allow <${Name} name=${user} /> something`} button="Allow it" isReady=${rule !== null} onClose=${onClose}
-    send=${(key) => post(path`users/${user}/permissions`, body, { key })} onDone=${() => { say(html`<${Name} name=${user} /> may ${chosen.join(", ")} on <${Name} name=${pattern} />.`); onDone(); }}
-    commands=${{ admin: [["user", "grant"], { names: [user, chosen.join(",") || "ACTIONS", resourceText(kind, pattern || "QUEUES")] }], request: { method: "POST", path: path`users/${user}/permissions`, body } }}>
+    act=${async (key) => { await post(path`users/${user}/permissions`, body, { key }); say(html`<${Name} name=${user} /> may ${chosen.join(", ")} on <${Name} name=${pattern} />.`); onDone(); }}
+    commands=${{ admin: [["user", "grant"], { names: [user, chosen.join(",") || "ACTIONS", resourceText(kind, pattern || "QUEUES")] }], request: { method: "POST", path: path`users/${user}/permissions`, body } }}><div class="form">
     ${fields}
     <p class="muted small">What is allowed on the same pattern already stays.</p>
-  </${Form}>`;
+  </div></${Form}>`;
 }
 
 function MakeToken({ user, onClose, onDone }) {
@@ -294,8 +286,8 @@ function MakeToken({ user, onClose, onDone }) {
     </${Modal}>`;
   }
   return html`<${Form} title=${html`Make an access token for <${Name} name=${user} />`} button="Make a token" isReady=${ms !== null && rules?.length !== 0} onClose=${onClose}
-    send=${() => post(path`users/${user}/tokens`, { ...body, ...(ms === undefined ? {} : { expires_ms: ms }) }, { key: null })} onDone=${setMade}
-    commands=${{ admin: [["token", "create"], { options: { user, label, expires: expires.trim(), allow: rules?.map(allowText) } }] }}>
+    act=${async () => setMade(await post(path`users/${user}/tokens`, { ...body, ...(ms === undefined ? {} : { expires_ms: ms }) }, { key: null }))}
+    commands=${{ admin: [["token", "create"], { options: { user, label, expires: expires.trim(), allow: rules?.map(allowText) } }] }}><div class="form">
     <${Field} label="What it is for">${(id) => html`<input id=${id} autofocus value=${label} maxlength="64" onInput=${(event) => setLabel(event.target.value)} />`}</${Field}>
     <${Field} label="Valid for" hint="As 90d or 12h. Empty: until it is revoked." wrong=${ms === null ? "Write a number and its unit." : null}>${(id, about) => html`<input id=${id} aria-describedby=${about} value=${expires} onInput=${(event) => setExpires(event.target.value)} />`}</${Field}>
     <div class="field"><span class="label">It allows</span><${Segments} label="What the token allows" value=${kept ? "part" : "all"} options=${[["all", "All that the user may"], ["part", "Only a part"]]} onChange=${(value) => setKept(value === "all" ? null : [])} /></div>
@@ -303,7 +295,7 @@ function MakeToken({ user, onClose, onDone }) {
       ${kept.length > 0 && html`<ul class="rules">${kept.map((rule) => html`<li><${Rule} rule=${rule} /><button type="button" class="button quiet slim" onClick=${() => setKept(kept.filter((one) => one !== rule))}>Leave out</button></li>`)}</ul>`}
       ${next.fields}
       <div class="buttons"><button type="button" class="button slim" disabled=${!next.rule} onClick=${() => { setKept(rules); next.clear(); }}>Add another</button></div>`}
-  </${Form}>`;
+  </div></${Form}>`;
 }
 
 // Permissions as the broker writes them: one of queues, groups or transactions, and actions.

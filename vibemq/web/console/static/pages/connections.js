@@ -4,10 +4,10 @@ import { link, params, setParams } from "../parts/address.js";
 import { isSuperuser, mayDo, remove, session } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
-import { Modal, say, useSending } from "../parts/dialog.js";
+import { Form, say } from "../parts/dialog.js";
 import { Field, Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { Ago, At, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
+import { Ago, At, Count, Empty, Facts, Loaded, Name, Outside, Size } from "../parts/text.js";
 import { Table } from "../parts/table.js";
 import { path } from "../pure/commands.js";
 import { counted } from "../pure/format.js";
@@ -113,22 +113,20 @@ function CloseDialog({ row, onClose, onDone }) {
   const where = path`connections/${row.connection_id}`;
   const query = { mode, reason, user: ownName() };
   const held = row.unsettled ?? null;
-  const { send, problem, isUnderWay } = useSending(query, async () => {
+  const act = async () => {
     await remove(where, query);
     say("The connection is closed.");
     onDone();
-  });
-  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main danger" disabled=${isUnderWay}>Close 1 connection</button>`;
-  return html`<${Modal} title="Close this connection?" onClose=${onClose} onSubmit=${send} footer=${footer} isUnderWay=${isUnderWay}>
+  };
+  return html`<${Form} title="Close this connection?" button="Close 1 connection" isDanger onClose=${onClose} act=${act}
+    commands=${{ admin: [["connections", "close"], { options: { user: query.user, fail: mode === "fail", reason }, names: [row.connection_id] }], request: { method: "DELETE", path: where, query } }}>
     <p>Client <b><${Outside} text=${row.name} isName /></b> of user <b><${Outside} text=${row.user} isName /></b> from <${Outside} text=${row.remote} mono /> is told why and disconnected. It may connect again; to keep it out, revoke its token or change its password.</p>
     ${held !== 0 && html`<fieldset class="form"><legend>${held === null ? "What it holds unsettled" : `The ${counted(held, "message")} that it holds`}</legend>
       <label class="check"><input type="radio" name="mode" checked=${mode === "release"} onChange=${() => setMode("release")} /><span><b>Give back</b>: no attempt is counted</span></label>
       <label class="check"><input type="radio" name="mode" checked=${mode === "fail"} onChange=${() => setMode("fail")} /><span><b>Count as failed</b>: one attempt less is left, and the last one makes a dead letter</span></label>
     </fieldset>`}
     <${Field} label="Why; the client is told">${(id) => html`<input id=${id} maxlength="200" value=${reason} onInput=${(event) => setReason(event.target.value)} />`}</${Field}>
-    <${Commands} admin=${[["connections", "close"], { options: { user: query.user, fail: mode === "fail", reason }, names: [row.connection_id] }]} request=${{ method: "DELETE", path: where, query }} />
-    ${problem && html`<${Trouble} problem=${problem} />`}
-  </${Modal}>`;
+  </${Form}>`;
 }
 
 start(Connections);

@@ -4,10 +4,10 @@ import { link, params, setParams } from "../parts/address.js";
 import { isFilling, mayManage, post } from "../parts/api.js";
 import { Commands } from "../parts/command.js";
 import { useData, useSteady } from "../parts/data.js";
-import { Modal, say, useSending } from "../parts/dialog.js";
+import { Form, say } from "../parts/dialog.js";
 import { Field, Filters } from "../parts/filters.js";
 import { start } from "../parts/frame.js";
-import { Ago, Count, Empty, Facts, Loaded, Name, Outside, Size, Trouble } from "../parts/text.js";
+import { Ago, Count, Empty, Facts, Loaded, Name, Outside, Size } from "../parts/text.js";
 import { Table } from "../parts/table.js";
 import { Limits, Seek, groupPath, removeGroup } from "./shared/groups.js";
 import { counted, duration, rate } from "../pure/format.js";
@@ -156,18 +156,16 @@ function Quarantine({ row, onClose, onDone }) {
   const runs = runsOfText(text);
   const many = runs ? sumOfRuns(runs) : 0;
   const body = { runs: runs ?? [] };
-  const { send, problem, isUnderWay } = useSending(body, async (key) => {
+  const act = async (key) => {
     const told = await post(`${groupPath(row)}/quarantine`, body, { key });
     say(`${counted(told?.quarantined ?? many, "message")} became dead letters.`);
     onDone();
-  });
-  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main danger" disabled=${!runs || isUnderWay}>Quarantine ${counted(many, "message")}</button>`;
-  return html`<${Modal} title=${html`Quarantine messages of <${Name} name=${row.group} />?`} onClose=${onClose} onSubmit=${() => runs && send()} footer=${footer} isUnderWay=${isUnderWay}>
+  };
+  return html`<${Form} title=${html`Quarantine messages of <${Name} name=${row.group} />?`} button=${`Quarantine ${counted(many, "message")}`} isReady=${runs !== null} isDanger onClose=${onClose} act=${act}
+    commands=${{ admin: [["group", "quarantine"], { options: { yes: true }, names: [row.queue, row.group, ...(runs ?? []).map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`))] }], request: { method: "POST", path: `${groupPath(row)}/quarantine`, body } }}>
     <p>For messages that make the reader fail: they become dead letters, and this cursor never reads them again. Other readers still do.</p>
     <${Field} label="Sequences" hint="As 17, 20-25." wrong=${text && !runs ? "Write sequences and ranges." : null}>${(id, about) => html`<input id=${id} aria-describedby=${about} value=${text} spellcheck=${false} onInput=${(event) => setText(event.target.value)} />`}</${Field}>
-    <${Commands} admin=${[["group", "quarantine"], { options: { yes: true }, names: [row.queue, row.group, ...(runs ?? []).map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`))] }]} request=${{ method: "POST", path: `${groupPath(row)}/quarantine`, body }} />
-    ${problem && html`<${Trouble} problem=${problem} />`}
-  </${Modal}>`;
+  </${Form}>`;
 }
 
 function runsOfText(text) {

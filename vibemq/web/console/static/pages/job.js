@@ -9,10 +9,10 @@ import { start } from "../parts/frame.js";
 import { At, Empty, Facts, Figures, Loaded, Name, Outside, Prose, Size, Trouble, useLive } from "../parts/text.js";
 import { path } from "../pure/commands.js";
 import { count, counted, rateLimit } from "../pure/format.js";
-import { actionsOf, hasEnded, isCounted, isElsewhere, levelOf, settled, verbOf } from "../pure/jobs.js";
+import { actionsOf, hasEnded, isElsewhere, levelOf, verbOf } from "../pure/jobs.js";
 import { filterOfBody, isTold } from "../pure/letters.js";
 import { FilterWords, JobBar, StatePill, lettersLink } from "./jobs/progress.js";
-import { holdsBack, isInCanary, isUnread, mayHaveLeft, restOf, sentence, targetOf, toldOf } from "./jobs/told.js";
+import { holdsBack, isInCanary, isLimitReached, isUnread, mayHaveLeft, restOf, sentence, targetOf, toldOf } from "./jobs/told.js";
 import { useKinds } from "./letters/kinds.js";
 import { RateSlider, ReplayDialog, exportLetters, purge, replayRequest } from "./letters/actions.js";
 
@@ -50,7 +50,7 @@ function Job({ job, refresh }) {
     return found === null;
   };
   const cancel = async () => {
-    const left = isCounted(job) ? Math.max(0, job.selected - settled(job)) : null;
+    const left = restOf(job);
     const words = left === null ? "the rest" : counted(left, "letter");
     const body = { state: "cancelled" };
     await ask({
@@ -111,7 +111,7 @@ function Job({ job, refresh }) {
     </section>
     <${Figures} label="What became of the letters" items=${[
       [verbOf(job.kind, 2), count(job.done)],
-      ["To go", isCounted(job) ? count(Math.max(0, job.selected - settled(job))) : "–"],
+      ["To go", count(restOf(job))],
       job.kind === "replay" && ["Died again", html`${count(job.dead_again)}${job.dead_again > 0 ? html`<span class="more"><a href=${lettersLink(deadAgain(job))}>show them</a></span>` : ""}`, job.dead_again > 0 ? "bad" : ""],
       job.canary_gone > 0 && ["Gone", html`${count(job.canary_gone)}<span class="more">of the canary: neither settled nor dead</span>`, "warn"],
       ["Skipped", html`${count(job.skipped)}${job.skipped > 0 ? html`<span class="more">taken by somebody else</span>` : ""}`],
@@ -129,7 +129,7 @@ function Job({ job, refresh }) {
           ["Started", job.started_at ? html`<${At} at=${job.started_at} />` : null],
           ["Ended", job.ended_at ? html`<${At} at=${job.ended_at} />` : null],
           ["How many", job.limit ? `at most ${counted(job.limit, "letter")}` : null],
-          ["Canary", job.canary ? `${counted(job.canary, "letter")}${job.canary_passed ? ": none died again" : ""}` : null],
+          ["Canary", job.canary ? `${counted(job.canary, "letter")}${job.canary_passed ? ": none died again" : job.canary_waived ? ": let go by hand" : ""}` : null],
           ["Waits", job.max_ready !== null && job.max_ready !== undefined ? `while the queue has more than ${count(job.max_ready)} ready` : null],
           ["Stops", job.stop_after_dead_again ? `when ${count(job.stop_after_dead_again)} have died again` : null],
           ["Which letters", `those that were dead when it was asked for (up to letter ${job.last_id}), the oldest first; letters that die later are not among them`],
@@ -198,7 +198,8 @@ async function withoutCanary(job) {
     act: async (key) => {
       // Said again after a failure, it does no more than what is still to do.
       cancelled ??= await patch(path`jobs/${job.job}`, { state: "cancelled" });
-      // It may have gone on while this dialog was read.
+      // It may have gone on while this dialog was read, as far as its limit.
+      if (isLimitReached(cancelled)) return cancelled;
       if (job.limit) request.limit = job.limit - cancelled.done;
       return post("jobs", request, { key });
     },

@@ -1,4 +1,4 @@
-// Dialogs: `Modal` for forms, `ask` for what changes something, `say` for what has happened, `Menu` for a few choices.
+// Dialogs: `Modal` and `Form`, `ask` for what changes something, `say` for what has happened, `Menu` for a few choices.
 import { html, signal, useEffect, useId, useLayoutEffect, useRef, useState } from "../vendor/ui.js";
 import { newKey } from "./api.js";
 import { Commands } from "./command.js";
@@ -99,6 +99,19 @@ export function useSending(request, act) {
     }
   };
   return { send, problem, isUnderWay };
+}
+
+/** A dialog that sends one request. `act(key)` does it, with the key of `commands.request`; what it throws is shown, and the dialog stays. */
+export function Form({ title, button, act, commands, onClose, isReady = true, isDanger = false, broad = false, children }) {
+  const { send, problem, isUnderWay } = useSending(commands.request ?? "", act);
+  const footer = html`
+    <button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button>
+    <button type="submit" class=${`button main ${isDanger ? "danger" : ""}`} disabled=${!isReady || isUnderWay}>${button}</button>`;
+  return html`<${Modal} title=${title} broad=${broad} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer} isUnderWay=${isUnderWay}>
+    ${children}
+    <${Commands} ...${commands} />
+    ${problem && html`<${Trouble} problem=${problem} />`}
+  </${Modal}>`;
 }
 
 const asked = signal(null);

@@ -82,10 +82,11 @@ export function Tabs({ label, tabs, name = "tab", children }) {
 }
 
 /** An input whose text is the user's until it is finished. `finish(text)` comes with the end of a change; what it does not
- * take is shown as `value` again, and what the pattern forbids stays until it is corrected. @param {any} props */
-export function DraftInput({ value, finish, refuse = null, ...rest }) {
+ * take is shown as `value` again, and what the pattern forbids stays until it is corrected, or is for `refuse(text)` to keep as the
+ * value. @param {any} props */
+export function DraftInput({ value, finish, refuse = undefined, ...rest }) {
   const [draft, setDraft] = useState(null);
-  const end = (event) => event.target.validity.valid && setDraft(null);
+  const end = (event) => (refuse || event.target.validity.valid) && setDraft(null);
   const onChange = (event) => {
     if (event.target.validity.valid) finish(event.target.value.trim());
     else refuse?.(event.target.value);

@@ -1,6 +1,6 @@
 // What a job has come to, in sentences, for its own page.
 import { capitalized, count, counted } from "../../pure/format.js";
-import { settled } from "../../pure/jobs.js";
+import { isCounted, settled } from "../../pure/jobs.js";
 
 /** A text as a sentence: with a capital letter and a full stop. */
 export function sentence(text) {
@@ -15,7 +15,7 @@ export const targetOf = (job) => (job.kind === "replay" ? job.to || job.filter?.
 
 /** Whether a job waits for what becomes of its canary. */
 export function isInCanary(job) {
-  return job.state === "waiting" && Boolean(job.canary) && !job.canary_passed && job.done >= job.canary;
+  return job.state === "waiting" && Boolean(job.canary) && !job.canary_passed && !job.canary_waived && job.done >= job.canary;
 }
 
 /** Whether a queue that is looked at has no consumer, and no group that reads it by ranges, as Spark does. */
@@ -33,15 +33,19 @@ export function isCanaryStuck(job, queue) {
   return isInCanary(job) && isUnread(queue);
 }
 
+/** Whether as many letters are done as were asked for. */
+export const isLimitReached = (job) => Boolean(job.limit) && job.done >= job.limit;
+
 /** How many letters are not done yet; null while that is not known. */
 export function restOf(job) {
-  return Number.isFinite(job.selected) && job.selected >= 0 ? Math.max(0, job.selected - settled(job)) : null;
+  if (isLimitReached(job)) return 0;
+  return isCounted(job) ? Math.max(0, job.selected - settled(job)) : null;
 }
 
 /** Whether a job that has ended has left letters that it might have replayed: it was limited, or cancelled. */
 export function mayHaveLeft(job) {
   if (job.kind !== "replay") return false;
-  return job.state === "cancelled" || (job.state === "done" && Boolean(job.limit) && job.done >= job.limit);
+  return job.state === "cancelled" || (job.state === "done" && isLimitReached(job));
 }
 
 const SENTENCES = {
@@ -88,8 +92,7 @@ function endOfExport(job) {
 
 function endOf(job, queue) {
   if (job.done === 0) return ["Done. There was no letter to replay."];
-  const isLimited = Boolean(job.limit) && job.done >= job.limit;
-  const told = [`Done. ${counted(job.done, "letter")} ${job.done === 1 ? "was" : "were"} replayed${isLimited ? ", as many as were asked for" : ""}.`];
+  const told = [`Done. ${counted(job.done, "letter")} ${job.done === 1 ? "was" : "were"} replayed${isLimitReached(job) ? ", as many as were asked for" : ""}.`];
   const again = job.dead_again ?? 0;
   if (again > 0) told.push(`${count(again)} of them died again.`);
   const name = targetOf(job);

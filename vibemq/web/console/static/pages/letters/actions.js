@@ -2,8 +2,7 @@
 import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
 import { post, remove, urlOf } from "../../parts/api.js";
-import { Commands } from "../../parts/command.js";
-import { Modal, ask, useSending } from "../../parts/dialog.js";
+import { Form, ask } from "../../parts/dialog.js";
 import { DraftInput, Field, Segments } from "../../parts/filters.js";
 import { Ago, Count, Name, Outside, Trouble, Waiting } from "../../parts/text.js";
 import { FilterWords } from "../jobs/progress.js";
@@ -112,7 +111,7 @@ const RATE_TEXT = "0\\.[1-9][0-9]{0,5}|[1-9][0-9]{0,5}(\\.[0-9]{1,6})?|1000000";
 
 /** `rate`: letters in a second, null for no limit. `onChange(rate)` comes a moment after the last movement;
  * where it answers false, the rate stays as it was. */
-export function RateSlider({ rate, onChange, label = "Letters per second, at most", atOnce = false }) {
+export function RateSlider({ rate, onChange }) {
   const id = useId();
   const [shown, setShown] = useState(rate || null);
   const [wrong, setWrong] = useState("");
@@ -146,16 +145,16 @@ export function RateSlider({ rate, onChange, label = "Letters per second, at mos
       isMoving.current = false;
     };
     // What was typed is whole: whoever sends the form right behind it means it.
-    if (atOnce || isTyped) send();
+    if (isTyped) send();
     else timer.current = setTimeout(send, SETTLE_MS);
   };
   const typed = (text) => move(text === "" ? null : Number(text), true);
   const words = shown ? `${rateLimit(shown)} per second` : "as fast as the broker can";
   return html`<div class="field">
-    <label for=${id}>${label}</label>
+    <label for=${id}>Letters per second, at most</label>
     <div class="rate-slider">
       <input id=${id} type="range" min="0" max=${SLIDER_MAX} step="1" value=${sliderOfRate(shown)} aria-valuetext=${words} onInput=${(event) => move(rateOfSlider(Number(event.target.value)))} />
-      <${DraftInput} type="text" inputmode="decimal" size="6" pattern=${RATE_TEXT} aria-invalid=${wrong ? "true" : undefined} refuse=${setWrong} aria-label=${`${label}, as a number; empty: no limit`} placeholder="no limit" value=${shown ?? ""} finish=${typed} />
+      <${DraftInput} type="text" inputmode="decimal" size="6" pattern=${RATE_TEXT} aria-invalid=${wrong ? "true" : undefined} refuse=${setWrong} aria-label="Letters per second, at most, as a number; empty: no limit" placeholder="no limit" value=${wrong || (shown ?? "")} finish=${typed} />
       <output for=${id} class="small">${words}</output>
     </div>
     ${wrong && html`<div class="wrong" role="alert">“<${Outside} text=${wrong} />” is no rate: give a number from 0.1 to 1000000, or nothing for no limit.</div>`}
@@ -201,16 +200,15 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
   const needsNumber = levelOf("replay", chosen) === 2;
   const wanted = { filter, to, rate, limit: few, canary: guard, maxReady: maxReady === "" ? null : Number(maxReady), stopAfter: stopAfter === "" ? null : Number(stopAfter), note, atMost: few === null && !isOpen ? all : undefined };
   const request = replayRequest(wanted);
-  const { send, problem, isUnderWay } = useSending(request, async (key) => {
+  const act = async (key) => {
     const job = await post("jobs", request, { key });
     location.assign(link("job", { id: job.job }));
-  });
+  };
   const where = targetText(preview?.targets, to);
-  const isReady = asked.data !== null && chosen > 0 && !isUnderWay && (!needsNumber || typed.trim() === String(chosen));
-  const footer = html`
-    <button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button>
-    <button type="submit" class="button main" disabled=${!isReady}>Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <${Outside} text=${where} isName /></button>`;
-  return html`<${Modal} title="Replay dead letters" broad onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer} isUnderWay=${isUnderWay}>
+  const isReady = asked.data !== null && chosen > 0 && (!needsNumber || typed.trim() === String(chosen));
+  const button = html`Replay ${isOpen ? "all that fit" : counted(chosen, "letter")} to <${Outside} text=${where} isName />`;
+  return html`<${Form} title="Replay dead letters" button=${button} isReady=${isReady} broad onClose=${onClose} act=${act}
+    commands=${{ admin: hasOptions(filter) && [["dlq", "replay"], { options: replayOptions(wanted) }], request: { method: "POST", path: "jobs", body: request } }}>
     <p>Each letter leaves the dead letters and enters its queue again in one step. Consumers get it as a new message. A letter that dies again comes back here.</p>
     <${Which} filter=${filter} />
     ${before && preview && html`<p>Job ${before.job} has replayed <b>${counted(before.done, "letter")}</b>, and <b>${count(all)}</b> ${all === 1 ? "is" : "are"} left of the ${count(before.done + all)} that it might have.</p>`}
@@ -236,9 +234,7 @@ export function ReplayDialog({ filter, first = {}, before, onClose }) {
     </fieldset>
     ${needsNumber && html`<${Field} label=${html`Type <b>${chosen}</b> to confirm`}>${(id) => html`<input id=${id} inputmode="numeric" autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}</${Field}>`}
     <p class="muted">A replay cannot be taken back. While it runs it can be paused and cancelled: what has not gone stays.</p>
-    <${Commands} admin=${hasOptions(filter) && [["dlq", "replay"], { options: replayOptions(wanted) }]} request=${{ method: "POST", path: "jobs", body: request }} />
-    ${problem && html`<${Trouble} problem=${problem} />`}
-  </${Modal}>`;
+  </${Form}>`;
 }
 
 function Whole({ label, value, set, placeholder = "", isZeroFine = false }) {

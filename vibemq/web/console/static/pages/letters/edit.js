@@ -35,7 +35,7 @@ export function EditDialog({ letter, onClose, onDone }) {
     wasReview.current = isReview;
   }, [isReview]);
   const headers = Object.fromEntries(rows.filter(([name]) => name.trim() !== "").map(([name, value]) => [name.trim(), value]));
-  const tidy = asText === null ? null : laidOut(body);
+  const tidy = useMemo(() => (isLarge || asText === null ? null : laidOut(body)), [body]);
   const wrong = wrongOf({ body, rows, asText });
   const changed = { body: body !== before.body, headers: diffHeaders(before.headers, headers) };
   const isSame = !changed.body && changed.headers.length === 0;

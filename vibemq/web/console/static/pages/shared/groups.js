@@ -1,10 +1,9 @@
 // What may be done to a group of a queue: move it, limit it, delete it. Cursors are groups that read by ranges.
 import { html, useState } from "../../vendor/ui.js";
 import { patch, post, remove } from "../../parts/api.js";
-import { Commands } from "../../parts/command.js";
-import { ask, Modal, say, useSending } from "../../parts/dialog.js";
+import { Form, ask, say } from "../../parts/dialog.js";
 import { Field, Segments } from "../../parts/filters.js";
-import { Name, Trouble } from "../../parts/text.js";
+import { Name } from "../../parts/text.js";
 import { path } from "../../pure/commands.js";
 import { isTyped } from "../../pure/names.js";
 import { count, counted, durationArgument, parseDuration, parseSize } from "../../pure/format.js";
@@ -23,22 +22,19 @@ export function Seek({ row, onClose, onDone }) {
   const isFine = kind === "earliest" || kind === "latest" || (kind === "sequence" ? /^\d{1,16}$/.test(value) : Number.isFinite(instant));
   const startAt = kind === "sequence" ? `sequence:${value || "N"}` : kind === "time" ? `time:${isFine ? instant : "MS"}` : kind;
   const body = { start: startAt };
-  const { send, problem, isUnderWay } = useSending(body, async (key) => {
+  const act = async (key) => {
     await post(`${groupPath(row)}/seek`, body, { key });
     say(html`The ${kindOf(row)} <${Name} name=${row.group} /> goes on at ${startAt}.`);
     onDone();
-  });
-  const isReady = isFine && isTyped(typed, row.group);
-  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isReady || isUnderWay}>Move 1 ${kindOf(row)}</button>`;
-  return html`<${Modal} title=${html`Move ${kindOf(row)} <${Name} name=${row.group} />?`} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer} isUnderWay=${isUnderWay}>
+  };
+  return html`<${Form} title=${html`Move ${kindOf(row)} <${Name} name=${row.group} />?`} button=${`Move 1 ${kindOf(row)}`} isReady=${isFine && isTyped(typed, row.group)} onClose=${onClose} act=${act}
+    commands=${{ admin: [["group", "seek"], { options: { yes: true }, names: [row.queue, row.group, startAt] }], request: { method: "POST", path: `${groupPath(row)}/seek`, body } }}>
     <p>${row.cursor ? "Its reader is" : "Its consumers are"} stopped with <code>GROUP_FENCED</code> and must be started again; ${row.cursor ? "it then goes" : "they then go"} on at the new place. Going back, messages are read twice; going ahead, ${counted(row.backlog, "message")} or fewer stay unread.</p>
     <div class="field"><span class="label">To</span><${Segments} label="Where it goes on" value=${kind} options=${STARTS} onChange=${(next) => { setKind(next); setValue(""); }} /></div>
     ${kind === "sequence" && html`<${Field} label="Sequence" hint=${`The queue is at ${count(row.tail)}.`}>${(id, about) => html`<input id=${id} aria-describedby=${about} inputmode="numeric" value=${value} onInput=${(event) => setValue(event.target.value.trim())} />`}</${Field}>`}
     ${kind === "time" && html`<${Field} key="time" label="Time, in your zone">${(id) => html`<input id=${id} type="datetime-local" step="1" value=${value} onInput=${(event) => setValue(event.target.value)} />`}</${Field}>`}
     <${Field} label=${html`Type <b><${Name} name=${row.group} /></b> to confirm`}>${(id) => html`<input id=${id} autocomplete="off" spellcheck=${false} value=${typed} onInput=${(event) => setTyped(event.target.value)} />`}</${Field}>
-    <${Commands} admin=${[["group", "seek"], { options: { yes: true }, names: [row.queue, row.group, startAt] }]} request=${{ method: "POST", path: `${groupPath(row)}/seek`, body }} />
-    ${problem && html`<${Trouble} problem=${problem} />`}
-  </${Modal}>`;
+  </${Form}>`;
 }
 
 export async function removeGroup(row, done) {
@@ -68,16 +64,14 @@ export function Limits({ row, onClose, onDone }) {
   const changes = read.filter(({ name, value }) => value !== null && value !== row[name]);
   const isReady = changes.length > 0 && read.every(({ value }) => value !== null);
   const body = Object.fromEntries(changes.map(({ name, value }) => [name, value]));
-  const { send, problem, isUnderWay } = useSending(body, async () => {
+  const act = async () => {
     await patch(groupPath(row), body);
     say(html`The limits of <${Name} name=${row.group} /> are changed.`);
     onDone();
-  });
-  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!isReady || isUnderWay}>Change ${counted(changes.length, "limit")}</button>`;
-  return html`<${Modal} title=${html`Limits of cursor <${Name} name=${row.group} />`} onClose=${onClose} onSubmit=${() => isReady && send()} footer=${footer} isUnderWay=${isUnderWay}>
+  };
+  return html`<${Form} title=${html`Limits of cursor <${Name} name=${row.group} />`} button=${`Change ${counted(changes.length, "limit")}`} isReady=${isReady} onClose=${onClose} act=${act}
+    commands=${{ admin: [["group", "set"], { options: Object.fromEntries(changes.map(({ flag, write, value }) => [flag, value ? write(value) : "0"])), names: [row.queue, row.group] }], request: { method: "PATCH", path: groupPath(row), body } }}>
     <p>Its reader goes on. A cursor that is beyond a limit expires: the queue then keeps nothing for it any more.</p>
     ${LIMITS.map(({ name, label, hint, write }) => html`<${Field} key=${name} label=${label} hint=${hint} wrong=${read.some((one) => one.name === name && one.value === null) && "Write a number and its unit."}>${(id, about) => html`<input id=${id} aria-describedby=${about} autocomplete="off" value=${texts[name] ?? (row[name] ? write(row[name]) : "0")} onInput=${(event) => setTexts({ ...texts, [name]: event.target.value })} />`}</${Field}>`)}
-    <${Commands} admin=${[["group", "set"], { options: Object.fromEntries(changes.map(({ flag, write, value }) => [flag, value ? write(value) : "0"])), names: [row.queue, row.group] }]} request=${{ method: "PATCH", path: groupPath(row), body }} />
-    ${problem && html`<${Trouble} problem=${problem} />`}
-  </${Modal}>`;
+  </${Form}>`;
 }

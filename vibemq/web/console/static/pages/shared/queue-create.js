@@ -2,10 +2,8 @@
 import { html, useState } from "../../vendor/ui.js";
 import { link } from "../../parts/address.js";
 import { put } from "../../parts/api.js";
-import { Commands } from "../../parts/command.js";
-import { Modal, useSending } from "../../parts/dialog.js";
+import { Form } from "../../parts/dialog.js";
 import { Field } from "../../parts/filters.js";
-import { Trouble } from "../../parts/text.js";
 import { path } from "../../pure/commands.js";
 import { digits } from "../../pure/format.js";
 import { NAME_RULE, nameProblem } from "../../pure/names.js";
@@ -23,22 +21,20 @@ export function CreateQueue({ onClose, first = "" }) {
   const wrongName = nameProblem(name);
   const isWrong = wrongName !== "" || read.some(([, , wrong]) => wrong);
   const request = { method: "PUT", path: path`queues/${name || "NAME"}`, body: options };
-  const { send, problem, isUnderWay } = useSending(request, async () => {
+  const act = async () => {
     await put(path`queues/${name}`, options);
     location.assign(link("queue", { queue: name }));
-  });
+  };
   const field = (option) => html`<${OptionField} key=${option.name} option=${option} value=${texts[option.name] ?? fieldValue(option, usual(option))} wrong=${read.find(([one]) => one === option)?.[2]}
     onChange=${(value) => setTexts({ ...texts, [option.name]: value })} />`;
-  const footer = html`<button type="button" class="button" disabled=${isUnderWay} onClick=${onClose}>Cancel</button><button type="submit" class="button main" disabled=${!name || isWrong || isUnderWay}>Create queue</button>`;
-  return html`<${Modal} title="Create a queue" onClose=${onClose} onSubmit=${() => name && !isWrong && send()} footer=${footer} isUnderWay=${isUnderWay}>
+  return html`<${Form} title="Create a queue" button="Create queue" isReady=${name && !isWrong} onClose=${onClose} act=${act}
+    commands=${{ admin: [["queue", "create"], { names: [name || "NAME"], options: Object.fromEntries(Object.entries(options).map(flag)) }], request }}>
     <div class="form">
       <${Field} label="Name" hint=${NAME_RULE} wrong=${wrongName}>${(id, about) => html`<input id=${id} aria-describedby=${about} aria-invalid=${wrongName ? "true" : undefined} value=${name} autofocus autocomplete="off" spellcheck=${false} onInput=${(event) => setName(event.target.value.trim())} />`}</${Field}>
       ${OPTIONS.filter((option) => FIRST.includes(option.name)).map(field)}
       <details><summary>All options</summary><div class="form">${OPTIONS.filter((option) => !FIRST.includes(option.name) && option.name !== "exclusive").map(field)}</div></details>
     </div>
-    <${Commands} admin=${[["queue", "create"], { names: [name || "NAME"], options: Object.fromEntries(Object.entries(options).map(flag)) }]} request=${request} />
-    ${problem && html`<${Trouble} problem=${problem} />`}
-  </${Modal}>`;
+  </${Form}>`;
 }
 
 /** An option as a flag of the command line. */
