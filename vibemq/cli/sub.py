@@ -240,7 +240,8 @@ def line_of(message: Message[Any], wish: Wish) -> bytes:
         return body
     facts = [f"#{message.sequence}", message.id, instant_text(message.published_at), f"attempt {message.attempt}"]
     facts += [f"{key}={value}" for key, value in message.headers.items()]
-    return f"── {'  '.join(facts)}\n".encode() + body
+    # The line is the command's own: what publishers have chosen neither ends it nor steers the terminal.
+    return f"── {'  '.join(map(plain, facts))}\n".encode() + body
 
 
 def as_object(message: Message[Any]) -> dict[str, Any]:

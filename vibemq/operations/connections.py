@@ -65,7 +65,9 @@ class Connections:
                 unsettled += self._readers.session_load(peer.number)[1]
                 if not wanted.dry_run:
                     told = f"{reason}: {wanted.reason}" if wanted.reason else reason
+                    caller.check_again()
                     peer.dismiss(told, clean=wanted.mode == "release")
+                    caller.done.count += 1
                 closed += 1
                 if closed % CLOSED_PER_TURN == 0:
                     await asyncio.sleep(0)
@@ -80,8 +82,10 @@ class Connections:
             raise InvalidPayload("argument host of connections.redirect must be a name or an address")
         redirected = 0
         for peer in await self._found(caller, wanted):
+            caller.check_again()
             if peer.redirect(wanted.host, wanted.port):
                 redirected += 1
+                caller.done.count += 1
                 if redirected % CLOSED_PER_TURN == 0:
                     await asyncio.sleep(0)
         return {"redirected": redirected}

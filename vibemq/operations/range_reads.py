@@ -198,7 +198,7 @@ class RangeReads:
         async for part in self._letters.named(ids):
             letters = [letter for letter in part.letters if letter.queue == wanted.queue]
             damaged += [letter.dead_id for letter in part.damaged if letter.queue in ("", wanted.queue)]
-            done = await put_back(self._local, self._store, target, letters, caller.session)
+            done = await put_back(caller, self._local, self._store, target, letters)
             count += done.count
             if done.left:
                 raise no_room(target, count)

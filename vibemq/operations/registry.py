@@ -17,11 +17,11 @@ from typing import Any, Generic, TypeVar
 
 from vibemq.auth.matrix import Row, permissions_of
 from vibemq.auth.policy import Actor, Policy
-from vibemq.errors import UnknownCommand
+from vibemq.errors import AuthError, AuthFailed, UnknownCommand
 from vibemq.model.access import Principal
 from vibemq.model.commands import Command
 from vibemq.operations.arguments import Arguments, CanBeTried, read
-from vibemq.operations.contracts import KeepsForSessions
+from vibemq.operations.contracts import CommandSession, KeepsForSessions
 
 A = TypeVar("A", bound=Arguments)
 _TOLD_OF_RESULTS = ("token_id", "job", "changes", "failed")
@@ -30,6 +30,13 @@ TOLD_AT_ONCE = 20
 TOLD_BYTES_AT_ONCE = 1_500
 """Of names in one line of the audit log, which shows so many whole."""
 NAME_SHOWN = 64
+
+
+@dataclass(slots=True)
+class Done:
+    """How many things an operation that goes by steps has changed so far."""
+
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,19 @@ class Caller:
     session: int = 0
     """Whose request it is; 0 = that of no connection."""
     check_again: Callable[[], object] = field(default=lambda: None, repr=False, compare=False)
-    """Asks for the rights of the operation once more, for one that has waited. Raises NotAuthorized."""
+    """Asks once more for the login and the rights of the operation, for one that has waited. Raises AuthFailed,
+    NotAuthorized."""
+    done: Done = field(default_factory=Done, repr=False, compare=False)
+
+    async def step(self, local: CommandSession, make: Callable[[int, int], Command]) -> Any:
+        """Have a step of the operation decided, as `CommandSession.ask`, if the caller may still have it done. Nothing
+        is awaited between the question and the engine's turn: no step begins after a revocation was answered.
+
+        Raises:
+            AuthFailed, NotAuthorized: nothing of the step is done; the steps before it are.
+        """
+        self.check_again()
+        return await local.ask(make)
 
     def owned(self, command: Command) -> Command:
         """The command, told whose groups and stages it may touch, where it asks for that."""
@@ -131,9 +150,15 @@ class Call:
         return None if make is None else make(self.service, self.caller, session, token, self.arguments)
 
     async def run(self) -> Any:
-        """The answer of a long operation. Raises errors of the family."""
+        """The answer of a long operation. Raises errors of the family. One that tells that the caller may not go on
+        says how much was done before."""
         assert self.operation.task is not None
-        result = await self.operation.task(self.service, self.caller, self.arguments)
+        try:
+            result = await self.operation.task(self.service, self.caller, self.arguments)
+        except AuthError as error:
+            if done := self.caller.done.count:
+                error.args = (f"{error} ({done:,} were done before)",)
+            raise
         if isinstance(self.arguments, CanBeTried) and self.is_dry_run:
             return {**result, "dry_run": True}
         return result
@@ -187,13 +212,23 @@ def _pieces(listed: list[Any]) -> Iterator[list[Any]]:
 class Registry:
     """The operations of one broker."""
 
-    def __init__(self, policy: Policy, operations: Iterable[Operation[Any]], services: Iterable[Any]) -> None:
-        """`services`: one object of each class that the operations name.
+    def __init__(
+        self,
+        policy: Policy,
+        operations: Iterable[Operation[Any]],
+        services: Iterable[Any],
+        ended: Callable[[Principal], str] = lambda principal: "",
+    ) -> None:
+        """
+        Args:
+            services: one object of each class that the operations name.
+            ended: why a login does not count any more, as a sentence; "" while it does.
 
         Raises:
             LookupError: a service is missing.
         """
         self._policy = policy
+        self._ended = ended
         by_type: Mapping[type, Any] = {type(service): service for service in services}
         self._keepers = [service for service in by_type.values() if isinstance(service, KeepsForSessions)]
         self._operations = {operation.name: operation for operation in operations}
@@ -217,7 +252,14 @@ class Registry:
         check = partial(self._policy.admit, principal, operation.permissions, arguments.get, operation=name)
         actor = check()
         wanted = read(operation.arguments, name, arguments)
-        return Call(operation, self._services[name], Caller(principal, actor, session, check), wanted)
+        caller = Caller(principal, actor, session, partial(self._check_again, principal, check))
+        return Call(operation, self._services[name], caller, wanted)
+
+    def _check_again(self, principal: Principal | None, check: Callable[[], object]) -> None:
+        """For an operation that was admitted a while ago. Raises AuthFailed, NotAuthenticated, NotAuthorized."""
+        if principal is not None and (reason := self._ended(principal)):
+            raise AuthFailed(reason)
+        check()
 
     def forget_session(self, session: int) -> None:
         """The session is gone, and with it what services keep between its requests."""

@@ -62,10 +62,11 @@ class Transactions:
         last one), StageNotFound (nothing was committed), or StorageFull when the decision or a move does not fit: what
         was decided is then carried out as soon as there is room, and asking again waits for it."""
         tag = (wanted.tag or "")[:TAG_MAX]
-        decided: Decided = await self._local.ask(
+        decided: Decided = await caller.step(
+            self._local,
             lambda session, token: caller.owned(
                 DecideTransaction(session, token, wanted.app, wanted.version, list(wanted.stages), tag)
-            )
+            ),
         )
         await self._carry_out(decided.stages)
         return {
@@ -84,12 +85,13 @@ class Transactions:
             names.append(stage_name(wanted.app, wanted.version, stage, user))
             if not len(names) % NAMES_PER_TURN:
                 await asyncio.sleep(0)
+        caller.check_again()
         await self.drop(names)
         return {}
 
     async def forget(self, caller: Caller, wanted: OfApplication) -> dict[str, Any]:
         """An application begins anew: its last version and its owner are forgotten."""
-        counted = await self._local.ask(lambda session, token: ForgetApplication(session, token, wanted.app))
+        counted = await caller.step(self._local, lambda session, token: ForgetApplication(session, token, wanted.app))
         return {"count": int(counted.count)}
 
     async def drop(self, names: Sequence[str]) -> None:

@@ -20,7 +20,6 @@ from vibemq.auth.rules import ACTIONS, EVERY_ACTION, NAME_OF, less, make_rule, m
 from vibemq.auth.tokens import looks_like_token
 from vibemq.auth.users import ANONYMOUS, TOKEN_BEARER, Accounts, KnownUser
 from vibemq.errors import (
-    AuthFailed,
     ConfigInvalid,
     Forbidden,
     InvalidPayload,
@@ -204,9 +203,6 @@ class Users:
 
         Raises AuthFailed, NotAuthorized."""
         async with self.changing:
-            principal = caller.principal
-            if principal is not None and (reason := self._accounts.ended(principal, self._clock.now())):
-                raise AuthFailed(reason)
             caller.check_again()
             yield _keep_nothing if wanted.dry_run else self.store
 

@@ -342,6 +342,7 @@ async def assemble(
                 audit_writer=writer,
             ),
         ),
+        ended=lambda principal: accounts.ended(principal, clock.now()),
     )
     authenticator = Authenticator(
         accounts,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vibemq.auth.policy import Actor
-from vibemq.errors import Forbidden, InvalidPayload
+from vibemq.errors import Forbidden, InvalidPayload, NotAuthorized
 from vibemq.model.access import Principal
 from vibemq.operations.connections import CLOSED_PER_TURN, SEEN_PER_TURN, CloseConnectionArguments, Connections
 from vibemq.operations.registry import Caller
@@ -104,6 +104,20 @@ def test_one_of_a_user_is_closed_only_if_it_is_of_this_user() -> None:
     assert close(peers, connection_id="c2", user="ben") == 0
     assert close(peers, connection_id="c2", user="ann") == 1
     assert [number for number, _ in peers.told] == [2]
+
+
+def test_who_may_not_any_more_closes_no_further_connection() -> None:
+    peers = SomePeers(["root", "ann", "ann", "ann"])
+
+    def check_again() -> None:
+        if len(peers.told) == 2:
+            raise NotAuthorized("not any more")
+
+    caller = Caller(ROOT, Actor(""), session=1, check_again=check_again)
+    with pytest.raises(NotAuthorized):
+        asyncio.run(Connections(peers, Holding()).close(caller, CloseConnectionArguments(user="ann")))
+    assert [number for number, _ in peers.told] == [2, 3]
+    assert caller.done.count == 2
 
 
 def test_a_crowd_is_closed_in_turns() -> None:

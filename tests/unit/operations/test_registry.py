@@ -1,5 +1,6 @@
 """The registry: one declaration for each operation, arguments that are read by type, sentences that help."""
 
+import asyncio
 import contextlib
 import json
 import re
@@ -9,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from vibemq.auth.matrix import OPERATIONS as ROWS
-from vibemq.auth.policy import Policy
-from vibemq.errors import InvalidPayload, InvalidQueueName, NotAuthenticated, NotAuthorized, UnknownCommand
+from vibemq.auth.policy import Actor, Policy
+from vibemq.errors import AuthFailed, InvalidPayload, InvalidQueueName, NotAuthenticated, NotAuthorized, UnknownCommand
 from vibemq.model.access import Principal, ResourceKind, Rule
 from vibemq.model.commands import CreateQueue, DeleteGroup, ListQueues, RemoveMessages
 from vibemq.model.options import QueueOptions
@@ -19,7 +20,7 @@ from vibemq.operations.arguments import INSTANT_MAX, LIMIT_MAX, Arguments, read
 from vibemq.operations.monitoring.cursors import PAGE_CURSORS_MAX
 from vibemq.operations.monitoring.queue_rows import PAGE_ROWS_MAX
 from vibemq.operations.queues import PAGE_QUEUES, Queues
-from vibemq.operations.registry import TOLD_AT_ONCE, TOLD_BYTES_AT_ONCE
+from vibemq.operations.registry import TOLD_AT_ONCE, TOLD_BYTES_AT_ONCE, Caller
 from vibemq.operations.transfer.moves import MESSAGES_AT_ONCE
 
 ROOT = Principal("root", superuser=True)
@@ -117,6 +118,34 @@ def test_a_page_of_the_queues_shows_what_the_caller_may_see() -> None:
 def test_the_audit_log_names_arguments_as_they_are_given() -> None:
     move = registry().admit(ROOT, "queue.move", {"queue": "a", "to": "b", "from": 7})
     assert {"queue": "a", "to": "b", "from": 7}.items() <= move.told(None).items()
+
+
+def test_a_caller_that_is_asked_for_again_needs_its_login_and_its_rights() -> None:
+    ended, policy = "", Policy({"ann": [Rule(ResourceKind.QUEUE, "mine*", frozenset({"purge"}))]})
+    services = [object.__new__(service) for service in {operation.service for operation in OPERATIONS}]
+    door = Registry(policy, OPERATIONS, services, ended=lambda principal: ended)
+    caller = door.admit(ANN, "dlq.purge", {"queue": "mine"}).caller
+    caller.check_again()
+    ended = "the token was revoked"
+    with pytest.raises(AuthFailed, match="the token was revoked"):
+        caller.check_again()
+    ended = ""
+    policy.replace({"ann": ()})
+    with pytest.raises(NotAuthorized, match=r"'purge' on queue 'mine', which dlq\.purge requires"):
+        caller.check_again()
+
+
+def test_a_step_is_not_even_made_for_whom_it_is_not_done() -> None:
+    class Unasked:
+        async def ask(self, make: Any) -> Any:
+            raise AssertionError("nobody asks the engine")
+
+    def check_again() -> None:
+        raise NotAuthorized("not any more")
+
+    caller = Caller(ANN, Actor("ann"), check_again=check_again)
+    with pytest.raises(NotAuthorized, match="not any more"):
+        asyncio.run(caller.step(cast(Any, Unasked()), lambda session, token: ListQueues(session, token)))
 
 
 def test_the_engine_is_told_for_whom_it_acts() -> None:

@@ -53,7 +53,9 @@ class World:
         self.users = Users(self.accounts, self, self, self._end, self.clock)
         services = (self.users, Tokens(self.accounts, self.users, self.clock))
         known = [operation for operation in OPERATIONS if operation.service in map(type, services)]
-        self.registry = Registry(self.accounts.policy, known, services)
+        self.registry = Registry(
+            self.accounts.policy, known, services, ended=lambda who: self.accounts.ended(who, self.clock.now())
+        )
 
     async def ask(self, make: Callable[[int, int], Any]) -> Any:
         command = make(0, 1)

@@ -95,11 +95,11 @@ class PutBack:
 
 
 async def put_back(
-    local: CommandSession, store: StoreAccess, queue: str, letters: Sequence[DeadLetter], asked_by: int
+    caller: Caller, local: CommandSession, store: StoreAccess, queue: str, letters: Sequence[DeadLetter]
 ) -> PutBack:
     """Put letters, ascending, into a queue until it has no room; the loop has a turn after each slice.
 
-    `asked_by`: the session that wants it.
+    Raises AuthFailed, NotAuthorized: the caller may not go on.
     """
     done = PutBack()
     at = 0
@@ -107,8 +107,11 @@ async def put_back(
         at += len(part)
         large = len(part[0].row) > LARGE_ROW_BYTES
         rows = await store.prepared(partial(replay_row, part[0])) if large else replay_rows(part)
-        counted = await local.ask(partial(replay, queue=queue, letters=part, rows=rows, asked_by=asked_by))
+        counted = await caller.step(
+            local, partial(replay, queue=queue, letters=part, rows=rows, asked_by=caller.session)
+        )
         done.count += counted.count
+        caller.done.count += counted.count
         if counted.left:
             done.left = counted.left + len(letters) - at
             done.left_from = part[0].facts.dead_id
@@ -216,6 +219,7 @@ class DeadLetters:
 
         Raises:
             QueueFull: nothing was replayed, because the queues drop their oldest messages and have no room.
+            AuthFailed, NotAuthorized: the caller may not go on.
         """
         found = await self._find(wanted)
         by_queue: dict[str, list[DeadLetter]] = {}
@@ -229,7 +233,7 @@ class DeadLetters:
             if wanted.dry_run:
                 parts.append(PutBack(len(letters)))
             else:
-                parts.append(await put_back(self._local, self._store, queue, letters, caller.session))
+                parts.append(await put_back(caller, self._local, self._store, queue, letters))
         count, left = sum(part.count for part in parts), sum(part.left for part in parts)
         if left and not count:
             raise no_room(next(queue for queue, part in zip(by_queue, parts, strict=True) if part.left))
@@ -245,6 +249,8 @@ class DeadLetters:
         """Letters that cannot be read are purged too, where what can be read of them is all that the filters need.
 
         Of letters that are named by id alone there may be many: they are found and purged in parts.
+
+        Raises AuthFailed, NotAuthorized: the caller may not go on.
         """
         if wanted.ids is None or wanted.model_fields_set - {"ids", "dry_run"}:
             found = await self._find(wanted)
@@ -274,7 +280,10 @@ class DeadLetters:
 
     async def _purge_slice(self, caller: Caller, origins: Mapping[int, int]) -> int:
         ids, known = sorted(origins), dict(origins)
-        counted = await self._local.ask(lambda session, token: PurgeDead(session, token, ids, known, caller.session))
+        counted = await caller.step(
+            self._local, lambda session, token: PurgeDead(session, token, ids, known, caller.session)
+        )
+        caller.done.count += counted.count
         return int(counted.count)
 
     async def _find(

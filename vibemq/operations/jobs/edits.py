@@ -74,8 +74,9 @@ class LetterEdits:
         # Such a row is prepared in a thread, and its record is short to write.
         is_prepared = len(edit.row) > LARGE_ROW_BYTES and not wanted.dry_run
         rows = await self._store.prepared(lambda: edit.row) if is_prepared else Rows.of([edit.row])
-        counted = await self._local.ask(
-            partial(replay, queue=queue, letters=[letter], rows=rows, asked_by=caller.session, dry_run=wanted.dry_run)
+        counted = await caller.step(
+            self._local,
+            partial(replay, queue=queue, letters=[letter], rows=rows, asked_by=caller.session, dry_run=wanted.dry_run),
         )
         if counted.left:
             raise no_room(queue)

@@ -147,6 +147,7 @@ class Jobs:
             key=wanted.key or "",
             digest=digest,
         )
+        caller.check_again()
         try:
             reply = await self._local.ask_whole(
                 lambda session, token: StartJob(session, token, plan, wanted.rate or 0.0, now, since)
@@ -202,10 +203,11 @@ class Jobs:
         state = None if wanted.state is None else JobState(wanted.state)
         by = caller.principal.name if caller.principal is not None else "nobody"
         try:
-            changed = await self._local.ask(
+            changed = await caller.step(
+                self._local,
                 lambda session, token: ChangeJob(
                     session, token, job.job_id, state, rate=wanted.rate, by=by, dry_run=wanted.dry_run
-                )
+                ),
             )
         finally:
             self._work.wake()

@@ -58,7 +58,7 @@ class Definitions:
             known = self._engine.options_of(queue)
             if known is None and not wanted.dry_run:
                 try:
-                    await self._local.ask(partial(CreateQueue, queue=queue, options=options, must_match=True))
+                    await caller.step(self._local, partial(CreateQueue, queue=queue, options=options, must_match=True))
                 except QueueExists:
                     # Somebody else was faster.
                     known = self._engine.options_of(queue)

@@ -90,7 +90,8 @@ class QueueImports:
     async def _enter(
         self, caller: Caller, wanted: ImportArguments, rows: Rows, extras: dict[int, MessageExtra]
     ) -> dict[str, Any]:
-        done: Imported = await self._local.ask(
+        done: Imported = await caller.step(
+            self._local,
             lambda session, token: ImportMessages(
                 session,
                 token,
@@ -100,7 +101,7 @@ class QueueImports:
                 rows,
                 extras or None,
                 caller.actor.user,
-            )
+            ),
         )
         return {"position": done.position, "imported": done.imported, "expired": done.expired, "left": done.left}
 

@@ -1,7 +1,7 @@
 """Waiting messages of one queue, moved into another in steps, each of which is whole or did not happen."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -92,9 +92,7 @@ class QueueMoves:
         at_once = 1 if found.limited else max(1, len(steps))
         for at in range(0, len(steps), at_once):
             some = enumerate(steps[at : at + at_once])
-            done = await asyncio.gather(
-                *(self._step(caller, wanted, found.incarnation, step, turns) for turns, step in some)
-            )
+            done = await _all_of(self._step(caller, wanted, found.incarnation, step, turns) for turns, step in some)
             count, left = count + sum(part.count for part in done), sum(part.left for part in done)
             if left:
                 break
@@ -123,7 +121,8 @@ class QueueMoves:
             rows = Rows.of([candidate.row for candidate in some])
         for _ in range(turns):
             await asyncio.sleep(0)
-        moved: Moved = await self._local.ask(
+        moved: Moved = await caller.step(
+            self._local,
             lambda session, token: MoveMessages(
                 session,
                 token,
@@ -135,9 +134,25 @@ class QueueMoves:
                 rows,
                 priorities,
                 caller.session,
-            )
+            ),
         )
+        caller.done.count += moved.count
         return moved
+
+
+async def _all_of(steps: Iterable[Coroutine[Any, Any, Moved]]) -> list[Moved]:
+    """What became of steps that are under way together. Raises the first error when all have ended: those that were
+    decided before it count as done."""
+    done: list[Moved] = []
+    errors: list[BaseException] = []
+    for part in await asyncio.gather(*steps, return_exceptions=True):
+        if isinstance(part, BaseException):
+            errors.append(part)
+        else:
+            done.append(part)
+    if errors:
+        raise errors[0]
+    return done
 
 
 def _steps(slices: list[Slice]) -> Iterator[list[Candidate]]:

@@ -82,10 +82,11 @@ class MessageRemoval:
     async def _take_out(
         self, caller: Caller, wanted: MessageRemoveArguments, incarnation: str, sequences: list[int]
     ) -> Removed:
-        removed: Removed = await self._local.ask(
+        removed: Removed = await caller.step(
+            self._local,
             lambda session, token: RemoveListed(
                 session, token, wanted.queue, sequences, wanted.dry_run, incarnation, caller.session
-            )
+            ),
         )
         return removed
 

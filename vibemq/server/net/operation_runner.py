@@ -172,12 +172,14 @@ class OperationRunner:
 
     def _note_change(self, place: AuditedPeer, call: Call, result: object) -> None:
         operation, principal = call.operation, call.caller.principal
-        reason = str(result) if isinstance(result, VibeMQError) else ""
-        if isinstance(result, NotAuthorized):
+        failed, done = isinstance(result, VibeMQError), call.caller.done.count
+        reason = str(result) if failed else ""
+        if isinstance(result, NotAuthorized) and not done:
             # What it needs depends on what it is about, as of a job.
             self._audit.denied(place, principal, operation.name, reason, arguments=call.told(result))
             return
-        count = _count_in(result)
+        # What an error has ended is done as far as it had come.
+        count = (done or None) if failed else _count_in(result)
         # A quarantine of messages that are gone is one all the same: where it matters, the answer says so itself.
         nothing = call.changed_nothing(result) if operation.nothing_done is not None else count == 0
         for told, part in call.told_pieces(result):
