@@ -200,7 +200,14 @@ def answer(
             added.promised = not state.is_being_created(queue)
         return
     gated = added is not None and durability > Durability.ASYNC
-    tickets = _open_originals(state, step, queue, result.duplicates) if result.duplicates else set()
+    tickets: set[int] = set()
+    if result.duplicates:
+        if durability > Durability.ASYNC and state.is_being_strengthened(queue):
+            # The originals were accepted under the weaker durability, and may be visible, or told of, before they are
+            # flushed. What this outcome needs holds for all records before it, theirs and that of the change included.
+            gated = True
+        else:
+            tickets = _open_originals(state, step, queue, result.duplicates)
     if tickets - {state.next_ticket}:
         # The next ticket is that of this very outcome.
         wait = Wait(session, token, result, tickets | ({state.next_ticket} if gated else set()))

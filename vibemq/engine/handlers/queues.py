@@ -272,6 +272,8 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
                 group.held_up.clear()
                 step.touch(queue, group)
     lives_as_before = options.message_ttl_ms == queue.options.message_ttl_ms
+    if options.durability > queue.options.durability:
+        state.being_strengthened[queue.queue_id] = state.next_ticket
     queue.options = options
     if not lives_as_before:
         expiry.judge_anew(queue, step.now)
