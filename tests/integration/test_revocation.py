@@ -16,7 +16,7 @@ from tests.integration.test_omq_broker import Peer as OmqPeer
 from tests.waiting import WAIT_S, until
 from vibemq.cli.online import ONCE
 from vibemq.config import Auth, Http, Listener, Settings, StorageChoice
-from vibemq.errors import VibeMQError
+from vibemq.errors import NotAuthorized, VibeMQError
 from vibemq.protocols.native.codec import extensions
 from vibemq.protocols.native.codec.wire import CommandType, encode_body
 from vibemq.protocols.omq.frames import ACCEPTED, Error, SubscribedFrame
@@ -130,3 +130,26 @@ async def test_a_subscription_that_is_made_behind_the_look_has_ended(
             assert b"'subscribe' on queue 'late'" in told
             [queue] = [queue for queue in await root.admin("queue.list") if queue["name"] == LATE]
             assert queue["consumers"] == 0
+
+
+async def test_a_reader_that_has_waited_without_its_right_hears_nothing_of_what_came(broker: vibemq.Broker) -> None:
+    async with (
+        vibemq.connect(broker.url, username="root", password="pw") as root,
+        vibemq.connect(broker.url, username="ann", password="old", reconnect=ONCE) as mq,
+        anyio.create_task_group() as waiting,
+    ):
+        await root.admin("queue.create", queue="orders")
+        polls = broker._running().long_polls
+        refused: list[VibeMQError] = []
+
+        async def read() -> None:
+            with pytest.raises(NotAuthorized) as caught:
+                await mq.admin("group.advance", queue="orders", wait_ms=30_000, **{"from": 1})
+            refused.append(caught.value)
+
+        waiting.start_soon(read)
+        await until(lambda: bool(polls._waiting))
+        await root.admin("user.revoke", user="ann", queues="*")
+        assert not refused
+        await root.publish("orders", 1)
+    assert len(refused) == 1

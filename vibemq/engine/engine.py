@@ -201,7 +201,7 @@ class Engine:
         for undo in outcome.undo:
             undo()
         lifetime.forget_attended(state, outcome.records)
-        holes = rollback.holes_of(state)
+        holes = rollback.Holes(state)
         waiting = (*outcome.after_append, *outcome.gated)
         if outcome.pays:
             answers.give_up(state, step, waiting, error)
@@ -227,7 +227,7 @@ class Engine:
 
     def failed_answers(self, waiting: Sequence[Effect], error: StorageFull) -> None:
         """The same of an outcome without a ticket, that waited for those before it: answer what waits in place."""
-        answers.answer_failed(self._state, waiting, error, rollback.holes_of(self._state))
+        answers.answer_failed(self._state, waiting, error, rollback.Holes(self._state))
 
     def pay(self, now: int) -> Payment | None:
         """After a series of failures: what is owed, by itself, if answers wait for it; None = the effects that waited

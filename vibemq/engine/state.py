@@ -22,7 +22,7 @@ from vibemq.errors import VibeMQError
 from vibemq.model.commands import Pressure
 from vibemq.model.effects import Departure, Effect, Published
 from vibemq.model.options import Durability
-from vibemq.model.records import QueueCreated, Record
+from vibemq.model.records import QueueChanged, QueueCreated, Record
 from vibemq.model.runs import END, RunSet
 from vibemq.model.stored import StoredTransaction
 
@@ -221,6 +221,9 @@ class EngineState:
         self.being_created: dict[int, int] = {}
         """queue_id of transient queues -> the outcome that creates them, OWED when it was refused; those that nobody
         has published to since may stand here longer."""
+        self.being_strengthened: dict[int, int] = {}
+        """queue_id -> the outcome that gives the queue a stronger durability, in the same way: what was published
+        before it may not be as safe yet as what is published now."""
 
     def count_published(self, outcome: Open) -> None:
         """It is stored: from now on nothing takes its messages back, so that no counter ever falls."""
@@ -252,6 +255,7 @@ class EngineState:
     def unregister(self, queue: Queue, registry: dict[str, Queue]) -> None:
         del registry[queue.name], self.queues_by_id[queue.queue_id]
         self.being_created.pop(queue.queue_id, None)
+        self.being_strengthened.pop(queue.queue_id, None)
         if registry is self.queues:
             del self.names[bisect_left(self.names, queue.name)]
             return
@@ -355,25 +359,33 @@ class EngineState:
 
     def is_being_created(self, queue: Queue) -> bool:
         """Whether storage may not know the (transient) queue yet, so that its messages cannot be kept by themselves."""
-        if not self.being_created:
-            return False
-        ticket = self.being_created.get(queue.queue_id)
+        return bool(self.being_created) and self._is_on_its_way(self.being_created, queue.queue_id)
+
+    def is_being_strengthened(self, queue: Queue) -> bool:
+        """Whether storage may not know yet that the queue has a stronger durability than before."""
+        return bool(self.being_strengthened) and self._is_on_its_way(self.being_strengthened, queue.queue_id)
+
+    def _is_on_its_way(self, tickets: dict[int, int], queue_id: int) -> bool:
+        ticket = tickets.get(queue_id)
         if ticket is None or ticket == OWED or ticket == self.next_ticket or ticket in self.open:
             return ticket is not None
-        del self.being_created[queue.queue_id]
+        del tickets[queue_id]
         return False
 
     def note_refused(self, records: list[Record]) -> None:
         """They are owed now."""
-        for record in records if self.being_created else ():
+        for record in records if self.being_created or self.being_strengthened else ():
             if isinstance(record, QueueCreated) and record.queue_id in self.being_created:
                 self.being_created[record.queue_id] = OWED
+            if isinstance(record, QueueChanged) and record.queue_id in self.being_strengthened:
+                self.being_strengthened[record.queue_id] = OWED
 
     def note_paid(self) -> None:
         """What is owed goes with the next ticket."""
-        for queue_id, ticket in self.being_created.items():
-            if ticket == OWED:
-                self.being_created[queue_id] = self.next_ticket
+        for tickets in (self.being_created, self.being_strengthened):
+            for queue_id, ticket in tickets.items():
+                if ticket == OWED:
+                    tickets[queue_id] = self.next_ticket
 
     @property
     def need_of_known(self) -> Durability:

@@ -9,7 +9,7 @@ Membership of a message in a group, for sequences of its queue:
 settled it, while it is in `dead`, or, with log retention, until it is dropped.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -195,10 +195,68 @@ class StoredQueue(_OnFirstUse):
     }
 
 
+class StoredQueues(dict[int, StoredQueue]):
+    """By queue_id. It also knows which of them have, or had, a name: nobody looks through all queues for that.
+
+    Change it by item and by `clear` only. A queue keeps its name.
+    """
+
+    __slots__ = ("_others", "_with_name")
+
+    def __init__(self, queues: Iterable[StoredQueue] = ()) -> None:
+        super().__init__()
+        self._with_name: dict[str, int] = {}
+        """Name -> one of the queues that have or had it; of most names it is the only one."""
+        self._others: dict[str, set[int]] = {}
+        """Name -> the others."""
+        for queue in queues:
+            self[queue.queue_id] = queue
+
+    def named(self, name: str) -> list[int]:
+        """The queue_ids, ascending."""
+        one = self._with_name.get(name)
+        return [] if one is None else sorted([one, *self._others.get(name, ())])
+
+    def __setitem__(self, queue_id: int, queue: StoredQueue) -> None:
+        super().__setitem__(queue_id, queue)
+        if self._with_name.setdefault(queue.name, queue_id) != queue_id:
+            self._others.setdefault(queue.name, set()).add(queue_id)
+
+    def __delitem__(self, queue_id: int) -> None:
+        name = self[queue_id].name
+        super().__delitem__(queue_id)
+        others = self._others.get(name)
+        if others is None:
+            del self._with_name[name]
+            return
+        if self._with_name[name] == queue_id:
+            self._with_name[name] = others.pop()
+        else:
+            others.discard(queue_id)
+        if not others:
+            del self._others[name]
+
+    def clear(self) -> None:
+        super().clear()
+        self._with_name.clear()
+        self._others.clear()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredQueues, (list(self.values()),)
+
+    def copy(self) -> "StoredQueues":
+        """With the same queues, which are not copied."""
+        copied = StoredQueues()
+        dict.update(copied, self)
+        copied._with_name = self._with_name.copy()
+        copied._others = {name: others.copy() for name, others in self._others.items()}
+        return copied
+
+
 @dataclass(slots=True)
 class StoredState:
-    queues: dict[int, StoredQueue] = field(default_factory=dict)
-    """By queue_id, deleted ones with dead letters included."""
+    queues: StoredQueues = field(default_factory=StoredQueues)
+    """Deleted ones with dead letters included."""
     next_queue_id: int = 1
     next_dead_id: int = 1
     dead_count: int = 0
@@ -220,7 +278,7 @@ class StoredState:
         million, are not copied."""
         return replace(
             self,
-            queues=dict(self.queues),
+            queues=self.queues.copy(),
             transactions=dict(self.transactions),
             users=dict(self.users),
             tokens=dict(self.tokens),

@@ -380,4 +380,44 @@ def check_queues_of_dead_letters_are_named_as_soon_as_they_have_some(subject: Su
         assert storage.dead_queues(2) == []
 
 
+def check_queues_that_had_a_name_are_found_by_it(subject: Subject) -> None:
+    """The one that has it now, and those that are gone and have left letters."""
+    durability = Durability.STRONG if subject.durable else Durability.TRANSIENT
+    options = QueueOptions(durability=durability)
+
+    def make(storage: IStorageProvider, queue_id: int, *, letter: bool) -> None:
+        storage.append([QueueCreated(queue_id, "q", options, 1_000, f"{queue_id:x}")])
+        storage.append([GroupCreated(queue_id, 0, "", True, 1), MessagesAdded(queue_id, 1, 1_000, rows(1, 2))])
+        if letter:
+            storage.append(
+                [DeadLettered(queue_id, ALL_GROUPS, [DeadFacts(queue_id, 1, REASONS[0], "late", 1, 1, 5, 5)])]
+            )
+
+    def found(storage: IStorageProvider) -> list[int]:
+        everything = storage.dead_queues(name="q")
+        assert {name for _, name in everything} <= {"q"}
+        for after, limit in ((0, 2), (1, 1), (3, 9), (9, 9)):
+            expected = [place for place in everything if place[0] > after][:limit]
+            assert storage.dead_queues(after, limit, "q") == expected
+        return [queue_id for queue_id, _ in everything]
+
+    with subject.opened() as (storage, _):
+        storage.append([QueueCreated(9, "other", options, 1_000, "9")])
+        for queue_id in range(1, 5):
+            # The second leaves nothing behind.
+            make(storage, queue_id, letter=queue_id != 2)
+            if queue_id < 4:
+                storage.append([QueueDeleted(queue_id)])
+        assert found(storage) == [1, 3, 4]
+        assert storage.dead_queues(name="none") == []
+        storage.append([DeadRemoved([1])])
+        assert found(storage) == [3, 4]
+    with subject.opened() as (storage, _):
+        assert found(storage) == ([3, 4] if subject.durable else [])
+        storage.append([DeadRemoved([3])])
+        storage.append([QueueDeleted(4)])
+        assert found(storage) == ([4] if subject.durable else [])
+        assert storage.dead_queues(name="other") == ([(9, "other")] if subject.durable else [])
+
+
 CHECKS: list[Check] = [value for name, value in list(globals().items()) if name.startswith("check_")]

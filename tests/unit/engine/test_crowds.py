@@ -4,8 +4,11 @@ import sys
 from collections.abc import Callable
 from itertools import count
 
+import pytest
+
 from vibemq.engine import Batch, Engine, EngineSettings
 from vibemq.engine.pacing import STEP_UNITS
+from vibemq.errors import StorageFull
 from vibemq.model.commands import (
     CloseSession,
     Command,
@@ -20,7 +23,7 @@ from vibemq.model.commands import (
     Settlement,
     Subscribe,
 )
-from vibemq.model.effects import Deliver, Outcome, Reply
+from vibemq.model.effects import Deliver, Outcome, Published, Reply
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.options import DeliveryMode, QueueOptions
 from vibemq.model.rows import Rows, pack_row
@@ -73,6 +76,31 @@ def purge_among(queues: int) -> int:
 def test_purging_letters_of_one_queue_does_not_look_through_all_queues_for_each() -> None:
     # One walk finds the first letter's queue; the others are looked for there.
     assert purge_among(400) - purge_among(10) < 10 * 400
+
+
+def refusal_among(queues: int, *, refused_before: bool) -> int:
+    engine = make_engine()
+    for number in range(queues):
+        do(engine, CreateQueue(1, None, f"q{number}", QueueOptions(), False))
+    error = StorageFull("disk is full")
+    for number in range(queues if refused_before else 0):
+        engine.failed(engine.handle([Publish(1, None, f"q{number}", ROWS)], 1).ticket, 1, error)
+        engine.pay(1)
+    outcome = engine.handle([Publish(1, 1, "q0", ROWS)], 1)
+    waiting = [Reply(1, 2, Published("q1", 0, 1, duplicates={0: 1}))]
+
+    def refuse() -> None:
+        engine.failed(outcome.ticket, 1, error)
+        engine.failed_answers(waiting, error)
+        engine.pay(1)
+
+    return lines_of(refuse)
+
+
+@pytest.mark.parametrize("refused_before", [False, True])
+def test_an_outcome_that_could_not_be_written_looks_at_no_other_queues(refused_before: bool) -> None:
+    few, many = (refusal_among(queues, refused_before=refused_before) for queues in (10, 400))
+    assert many - few < 20
 
 
 def duplicates_among(open_outcomes: int) -> int:

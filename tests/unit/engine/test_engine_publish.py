@@ -10,7 +10,7 @@ from vibemq.engine import Batch, EngineSettings
 from vibemq.engine.handlers import publish
 from vibemq.engine.handlers.append import show
 from vibemq.errors import InvalidQueueName, QueueNotFound, StorageFull
-from vibemq.model.commands import Publish, PurgeQueue, SetCapacity, StartAt, Subscribe
+from vibemq.model.commands import ChangeQueue, Publish, PurgeQueue, SetCapacity, StartAt, Subscribe
 from vibemq.model.effects import Counted, Incomplete, Outcome, Published
 from vibemq.model.extras.dedup_table import DEDUP_SEQUENCE_BITS, DedupTable
 from vibemq.model.extras.message_extra import MessageExtra
@@ -148,6 +148,69 @@ def test_the_window_survives_a_restart() -> None:
     assert driver.publish(1, dedup_id=b"a").duplicates == {0: 1}
     driver.advance(5_001)
     assert driver.publish(1, dedup_id=b"a").duplicates is None
+
+
+WEAKER = pytest.mark.parametrize("weaker", [Durability.ASYNC, Durability.WEAK])
+
+
+def known_in_a_queue_that_becomes_strong(weaker: Durability) -> Driver:
+    """A message of id `a` in `q`, accepted under the weaker durability; the queue is to be strong from now on, and
+    nothing of that is kept yet."""
+    driver = Driver()
+    driver.create(durability=weaker)
+    driver.publish(1, dedup_id=b"a")
+    driver.hold = True
+    driver.handle(ChangeQueue(9, "change", "q", {"durability": "strong"}))
+    return driver
+
+
+@WEAKER
+def test_a_duplicate_on_a_queue_that_is_being_made_strong_is_confirmed_with_the_change(weaker: Durability) -> None:
+    driver = known_in_a_queue_that_becomes_strong(weaker)
+    driver.handle(Publish(2, "again", "q", rows_of(1), {0: MessageExtra(dedup_id=b"a")}))
+    assert driver.answer("again") is None
+    assert driver.waiting[-1].durability is Durability.STRONG
+    driver.keep(1)
+    assert driver.answer("again") is None
+    driver.keep()
+    assert driver.answer("again").duplicates == {0: 1}
+    # The queue is strong, and the original safe.
+    driver.handle(Publish(2, "once more", "q", rows_of(1), {0: MessageExtra(dedup_id=b"a")}))
+    assert driver.answer("once more").duplicates == {0: 1}
+
+
+def test_a_duplicate_of_what_is_on_its_way_is_as_safe_as_the_queue_is_to_be() -> None:
+    driver = Driver()
+    driver.create(durability=Durability.WEAK)
+    driver.hold = True
+    for token in ("first", "again"):
+        if token == "again":
+            driver.handle(ChangeQueue(9, "change", "q", {"durability": "strong"}))
+        driver.handle(Publish(2, token, "q", rows_of(1), {0: MessageExtra(dedup_id=b"a")}))
+    driver.keep(1)
+    assert (driver.answer("first").first_sequence, driver.answer("again")) == (1, None)
+    driver.keep()
+    assert driver.answer("again").duplicates == {0: 1}
+
+
+@WEAKER
+def test_a_duplicate_waits_for_a_change_that_could_not_be_written(weaker: Durability) -> None:
+    driver = known_in_a_queue_that_becomes_strong(weaker)
+    driver.refuse_for_good()
+    driver.handle(Publish(2, "again", "q", rows_of(1), {0: MessageExtra(dedup_id=b"a")}))
+    assert driver.answer("again") is None
+    driver.keep()
+    assert driver.answer("again").duplicates == {0: 1}
+    assert not driver.engine._state.is_being_strengthened(driver.engine._state.queues["q"])
+
+
+def test_a_duplicate_on_a_queue_that_is_being_made_weaker_is_confirmed_at_once() -> None:
+    driver = Driver()
+    driver.create()
+    driver.publish(1, dedup_id=b"a")
+    driver.hold = True
+    driver.handle(ChangeQueue(9, "change", "q", {"durability": "weak"}))
+    assert driver.publish(1, dedup_id=b"a").duplicates == {0: 1}
 
 
 def test_twins_within_one_publish_are_one_message() -> None:

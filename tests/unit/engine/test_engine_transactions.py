@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.handlers.transactions import REMEMBERED_MS, STAGE_TTL_MS
 from vibemq.engine.stage_names import is_plain, plain_of, plain_stage, stage_name, version_and_app
-from vibemq.errors import InvalidOptions, QueueNotFound, StageNotFound, StorageFull
+from vibemq.errors import Blocked, InvalidOptions, QueueNotFound, StageNotFound, StorageFull
 from vibemq.model.commands import (
     CreateQueue,
     DecideTransaction,
@@ -15,7 +15,9 @@ from vibemq.model.commands import (
     DropStages,
     MoveStage,
     MoveStaged,
+    Pressure,
     Publish,
+    SetPressure,
     Stage,
 )
 from vibemq.model.effects import Counted, Decided
@@ -62,6 +64,25 @@ def test_what_is_staged_is_seen_by_nobody(driver: Driver) -> None:
     assert [info.name for info in driver.engine.queue_infos()] == ["q"]
     assert isinstance(driver.ask(Publish(1, None, stage_name("job", 0, "u1"), rows_of(1))), Exception)
     driver.check()
+
+
+def test_a_stage_that_is_refused_under_pressure_makes_no_queue(driver: Driver) -> None:
+    driver.handle(SetPressure(Pressure.BLOCKING, "disk"))
+    told = len(driver.records)
+    assert isinstance(stage(driver, queue="new"), Blocked)
+    assert driver.engine.queue_info("new") is None
+    assert len(driver.records) == told
+    assert isinstance(driver.ask(Stage(1, None, "new", "job", 0, "u1", 0, rows_of(1), create=False)), QueueNotFound)
+
+
+def test_a_stage_of_a_committed_version_does_not_make_its_deleted_queue_anew(driver: Driver) -> None:
+    stage(driver)
+    decide(driver, "u1")
+    driver.ask(DeleteQueue(1, None, "q"))
+    told = len(driver.records)
+    assert stage(driver).count == 1
+    assert driver.engine.queue_info("q") is None
+    assert len(driver.records) == told
 
 
 def test_committed_staged_batches_move_into_their_queue(driver: Driver) -> None:

@@ -57,7 +57,7 @@ def refuse_vanished(
         all_new: the publish belongs to the outcome that failed; without it, its new rows may stand.
     """
     queue = state.queues.get(result.queue) or state.stages.get(result.queue)
-    gone = RunSet() if queue is None else holes.get(queue.queue_id, RunSet())
+    gone = RunSet() if queue is None else holes.of(queue.queue_id)
     refused, known = dict(result.refused or {}), result.duplicates or {}
     duplicates = {
         index: original

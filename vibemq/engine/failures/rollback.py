@@ -33,8 +33,25 @@ from vibemq.model.records import (
 )
 from vibemq.model.runs import END, Run, RunSet, run_count, without
 
-Holes = dict[int, RunSet]
-"""queue_id -> sequences whose messages vanished, of this outcome and of those before it."""
+
+class Holes:
+    """Sequences whose messages vanished, of this outcome and of those before it, by queue.
+
+    A queue is looked up when a record or an answer names it. Of very many queues an outcome names few, and after many
+    refusals all of them may have holes.
+    """
+
+    def __init__(self, state: EngineState) -> None:
+        self._queues = state.queues_by_id
+        self._found: dict[int, RunSet] = {}
+
+    def of(self, queue_id: int) -> RunSet:
+        """Not to be changed."""
+        found = self._found.get(queue_id)
+        if found is None:
+            queue = self._queues.get(queue_id)
+            found = self._found[queue_id] = RunSet() if queue is None else RunSet(queue.holes)
+        return found
 
 
 def vanish(step: Step, state: EngineState, added: Added) -> None:
@@ -114,7 +131,7 @@ def _parts_of(record: MessagesAdded, runs: RunSet) -> list[Record]:
 
 def without_moves(state: EngineState, records: list[Record], moved: list[TakenOut]) -> list[Record]:
     """The records without what jobs have counted as gone and is back in its queue."""
-    back: Holes = {}
+    back: dict[int, RunSet] = {}
     for taken in moved:
         if not taken.queue.deleted:
             back.setdefault(taken.queue.queue_id, RunSet()).add_all(taken.runs)
@@ -141,11 +158,10 @@ def owed_of(state: EngineState, records: list[Record], holes: Holes, *, refused:
     for record in records:
         if refused and isinstance(record, AccountRecord):
             continue
-        if isinstance(record, DeadLettered) and record.queue_id in holes:
-            gone = holes[record.queue_id]
+        if isinstance(record, DeadLettered) and (gone := holes.of(record.queue_id)):
             remove(state, [letter.dead_id for letter in record.letters if letter.sequence in gone], None)
-        if isinstance(record, JobLettersDied) and record.queue_id in holes:
-            state.jobs.revive(record, holes[record.queue_id])
+        if isinstance(record, JobLettersDied) and (gone := holes.of(record.queue_id)):
+            state.jobs.revive(record, gone)
         kept = _without(record, holes)
         if isinstance(kept, JobAdvanced):
             kept = _up_to_cursor(state, kept)
@@ -181,7 +197,7 @@ def owe_what_followed(state: EngineState) -> None:
     """The last outcome of a series has failed: what followed from their failures comes behind the facts of all of
     them, which were decided before; and without the messages that vanished after it was noted."""
     noted, state.owed_behind = state.owed_behind, []
-    holes = holes_of(state)
+    holes = Holes(state)
     for record in noted:
         # A queue's new consumer is noted once, by what is still there.
         state.owed += [record] if isinstance(record, QueueAttended) else owed_of(state, [record], holes)
@@ -193,10 +209,6 @@ def owe_what_followed(state: EngineState) -> None:
             state.owed.append(Dropped(queue.queue_id, gap, Reason.OVERFLOW))
     state.gaps.clear()
     state.brought_back.clear()
-
-
-def holes_of(state: EngineState) -> Holes:
-    return {queue_id: RunSet(queue.holes) for queue_id, queue in state.queues_by_id.items() if queue.holes}
 
 
 def _without(record: Record, holes: Holes) -> Record | None:
@@ -213,19 +225,17 @@ def _without(record: Record, holes: Holes) -> Record | None:
         case TransactionDecided() if record.app.startswith(IMPORT_PREFIX):
             # The position in a file belongs to the messages of the same batch, which have vanished.
             return None
-        case Settled() | HandedOut() | Dropped() | JobLettersDied() if record.queue_id in holes:
-            runs = _minus(record.runs, holes[record.queue_id])
+        case Settled() | HandedOut() | Dropped() | JobLettersDied() if gone := holes.of(record.queue_id):
+            runs = _minus(record.runs, gone)
             return replace(record, runs=runs) if runs else None
-        case Returned() if record.queue_id in holes:
-            gone = holes[record.queue_id]
+        case Returned() if gone := holes.of(record.queue_id):
             attempts = {s: a for s, a in record.attempts.items() if s not in gone}
             return replace(record, attempts=attempts) if attempts else None
-        case DeadLettered() if record.queue_id in holes:
-            gone = holes[record.queue_id]
+        case DeadLettered() if gone := holes.of(record.queue_id):
             letters = [letter for letter in record.letters if letter.sequence not in gone]
             return replace(record, letters=letters) if letters else None
-        case GroupCreated() | GroupMoved() if record.queue_id in holes:
-            return replace(record, head=_before_holes(record.head, holes[record.queue_id]))
+        case GroupCreated() | GroupMoved() if gone := holes.of(record.queue_id):
+            return replace(record, head=_before_holes(record.head, gone))
         case _:
             return record
 

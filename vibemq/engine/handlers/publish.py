@@ -12,7 +12,7 @@ from typing import Any
 from vibemq.engine.handlers.append import add, pick, show
 from vibemq.engine.handlers.dead_lettering import bury_unseen
 from vibemq.engine.handlers.overflow import LOOKS_PER_UNIT, count_first, fitting, full, is_clear, waiting_in
-from vibemq.engine.handlers.queues import find_or_create
+from vibemq.engine.handlers.queues import check_may_make, find_or_create
 from vibemq.engine.pacing import STEP_UNITS, Slices, is_crowded
 from vibemq.engine.queue.dedup import Screened, screen
 from vibemq.engine.queue.parts.backlog import Parked
@@ -40,6 +40,10 @@ def publish(state: EngineState, step: Step, command: Publish, *, counted: bool =
             raise QueueNotFound(command.queue)  # A question whether it is there, which has an answer at any time.
         check_pressure(state, queue, command.rows.count)
     if queue is None:
+        if command.requester is not None:
+            # What is refused leaves no queue behind.
+            check_may_make(state, command.queue, create=command.create)
+            asking.check_room(state.requests, command.session)
         queue = find_or_create(state, step, command.queue, create=command.create)
     if command.extras:
         command.extras = columns_of(command.extras).with_short_ids()
@@ -196,7 +200,14 @@ def answer(
             added.promised = not state.is_being_created(queue)
         return
     gated = added is not None and durability > Durability.ASYNC
-    tickets = _open_originals(state, step, queue, result.duplicates) if result.duplicates else set()
+    tickets: set[int] = set()
+    if result.duplicates:
+        if durability > Durability.ASYNC and state.is_being_strengthened(queue):
+            # The originals were accepted under the weaker durability, and may be visible, or told of, before they are
+            # flushed. What this outcome needs holds for all records before it, theirs and that of the change included.
+            gated = True
+        else:
+            tickets = _open_originals(state, step, queue, result.duplicates)
     if tickets - {state.next_ticket}:
         # The next ticket is that of this very outcome.
         wait = Wait(session, token, result, tickets | ({state.next_ticket} if gated else set()))

@@ -97,13 +97,18 @@ def find_or_create(state: EngineState, step: Step, name: str, *, create: bool) -
     queue = state.queues.get(name)
     if queue is not None:
         return queue
+    check_may_make(state, name, create=create)
+    queue = make_queue(state, step, name, _defaults(state), state.queues)
+    lifetime.begin(state, queue, step.now)
+    return queue
+
+
+def check_may_make(state: EngineState, name: str, *, create: bool) -> None:
+    """Whether `find_or_create` would make the missing queue. Raises QueueNotFound, InvalidQueueName, InvalidOptions."""
     if not (create and state.settings.auto_create):
         raise QueueNotFound(name)
     check_queue_name(name)
     check_queue_ids(state)
-    queue = make_queue(state, step, name, _defaults(state), state.queues)
-    lifetime.begin(state, queue, step.now)
-    return queue
 
 
 def create_queue(state: EngineState, step: Step, command: CreateQueue) -> None:
@@ -267,6 +272,8 @@ def change_queue(state: EngineState, step: Step, command: ChangeQueue) -> None:
                 group.held_up.clear()
                 step.touch(queue, group)
     lives_as_before = options.message_ttl_ms == queue.options.message_ttl_ms
+    if options.durability > queue.options.durability:
+        state.being_strengthened[queue.queue_id] = state.next_ticket
     queue.options = options
     if not lives_as_before:
         expiry.judge_anew(queue, step.now)

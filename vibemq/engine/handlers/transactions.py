@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 
 from vibemq.engine.handlers.append import add, adopt, pick
 from vibemq.engine.handlers.publish import accept, answer, check_delays, check_pressure
-from vibemq.engine.handlers.queues import check_queue_ids, find_or_create, make_queue, remove
+from vibemq.engine.handlers.queues import check_may_make, check_queue_ids, find_or_create, make_queue, remove
 from vibemq.engine.pacing import STEP_UNITS, Slices
 from vibemq.engine.queue.dedup import screen
 from vibemq.engine.queue.queue import WAITING_NAME, Queue, TakenOut
@@ -60,14 +60,19 @@ def stage(state: EngineState, step: Step, command: Stage) -> None:
     name = stage_name(command.app, command.version, command.stage, command.user)
     done = decided_of(state, command.app, command.user)
     duplicate = _is_duplicate(done, command.app, command.version)
-    target = find_or_create(state, step, command.queue, create=command.create)
+    # What is refused, or would change nothing, makes no queue.
+    existing = state.queues.get(command.queue)
+    if existing is None:
+        check_may_make(state, command.queue, create=command.create)
     if state.pressure >= Pressure.BLOCKING:
-        check_pressure(state, target, 1)
-    check_delays(target, command.delayed)
+        check_pressure(state, existing, 1)
+    if existing is not None:
+        check_delays(existing, command.delayed)
     if duplicate:
         # Its commit would change nothing, so nothing need be kept.
         step.answer(command, Published(command.queue, 0, 1), state.need_of_known)
         return
+    target = find_or_create(state, step, command.queue, create=command.create)
     batches, plain = state.stages.get(name), state.plain_stages.get(name)
     chunk_id = str(command.chunk).encode()
     known = 0 if plain is None else plain.dedup.known(chunk_id, step.now - plain.options.dedup_window_ms)

@@ -16,17 +16,18 @@ REQUESTS_MAX = 16_384
 """Requests of one session that wait at a time."""
 
 
-def begin(table: RequestTable, step: Step, command: Publish, requester: Requester) -> Waiting:
-    """The waiting begins; the message lives as long.
-
-    Raises:
-        RateLimited: the session waits for too many replies.
-    """
-    if table.count(command.session) >= REQUESTS_MAX:
+def check_room(table: RequestTable, session: int) -> None:
+    """Raises RateLimited: the session waits for too many replies."""
+    if table.count(session) >= REQUESTS_MAX:
         raise RateLimited(
             f"{REQUESTS_MAX:,} requests of this connection wait for their replies, which is the limit; wait for some "
             "of them, or open another connection"
         )
+
+
+def begin(table: RequestTable, step: Step, command: Publish, requester: Requester) -> Waiting:
+    """The waiting begins; the message lives as long. Raises RateLimited: see `check_room`."""
+    check_room(table, command.session)
     command.extras = _expiring(command.extras, step.now + requester.timeout_ms)
     waiting = Waiting(command.session, requester, command.queue, step.now + requester.timeout_ms, table)
     table.add(waiting)

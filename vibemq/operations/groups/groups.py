@@ -249,6 +249,7 @@ class Groups:
         planned = self._planned(wanted)
         if reach.end <= start and wanted.wait_ms and planned is None:
             await self._long_polls.wait(queue, start, wanted.wait_ms / 1000)
+            caller.check_again()
             reach, lost = await self._reach(wanted)
         found = {"end": reach.end, "messages": reach.messages, "bytes": reach.size, "tail": reach.tail, "lost": lost}
         return found if planned is None else {**found, "planned": planned}

@@ -9,7 +9,16 @@ from tests.simulation.engine_driver import Driver, rows_of
 from vibemq.engine.pacing import STEP_UNITS
 from vibemq.engine.requests import asking
 from vibemq.engine.waiting import PER_UNIT
-from vibemq.errors import NoReply, QueueFull, QueueNotFound, RateLimited, RequesterGone, RequestFailed, StorageFull
+from vibemq.errors import (
+    InvalidQueueName,
+    NoReply,
+    QueueFull,
+    QueueNotFound,
+    RateLimited,
+    RequesterGone,
+    RequestFailed,
+    StorageFull,
+)
 from vibemq.model.commands import CreateQueue, DeleteQueue, Publish, Requester, Settlement, Unsubscribe
 from vibemq.model.effects import Published
 from vibemq.model.options import DeliveryMode, Durability, Overflow, QueueOptions
@@ -160,6 +169,17 @@ def test_one_session_waits_for_so_many_and_no_more(monkeypatch: pytest.MonkeyPat
     assert isinstance(driver.request("d", session=7), Published)
     driver.respond("a")
     assert isinstance(driver.request("e"), Published)
+
+
+def test_a_request_beyond_the_limit_makes_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "REQUESTS_MAX", 1)
+    driver = Driver()
+    driver.request("a")
+    told = len(driver.records)
+    assert isinstance(driver.request("b", "new"), RateLimited)
+    assert isinstance(driver.request("b", "no/slash"), InvalidQueueName)
+    assert driver.engine.queue_info("new") is None
+    assert len(driver.records) == told
 
 
 def full_queue() -> Driver:

@@ -55,7 +55,7 @@ def queues_of(
     """See `IStorageProvider.dead_queues`."""
     if name is None:
         return [(queue_id, state.name_of(queue_id)) for queue_id in islice(with_letters(after), limit)]
-    named = sorted(q.queue_id for q in state.queues.values() if q.name == name and q.queue_id > after)
+    named = [queue_id for queue_id in state.queues.named(name) if queue_id > after]
     return [(queue_id, name) for queue_id in named[:limit]]
 
 

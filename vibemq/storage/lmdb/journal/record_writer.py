@@ -118,11 +118,13 @@ def durable_part(state: StoredState, dead: DeadIndex, records: Sequence[Record])
         if type(record) is QueueCreated and record.options.durability is Durability.TRANSIENT
     }
     if born_transient:
-        # `persistent` knows only queues of earlier batches.
-        state = StoredState(queues=dict(state.queues))
+        # `persistent` knows only queues of earlier batches. It asks for those alone that the records name.
+        known, state = state.queues, StoredState()
         for record in records:
             if type(record) is QueueCreated:
                 apply(state, record, dead)
+            elif (queue := known.get(getattr(record, "queue_id", 0))) is not None:
+                state.queues[queue.queue_id] = queue
     durable = [record for record in records if persistent(state, record)]
     return records if len(durable) == len(records) else durable
 
