@@ -449,6 +449,71 @@ def test_upkeep_joins_small_blocks(storage: SqliteStorage, data_dir: Path) -> No
     assert_rows(storage.read(1, 1, ALL, NO_LIMIT), range(1, 302), size=2_000)
 
 
+def transactions_of(storage: SqliteStorage, work: Callable[[], object]) -> int:
+    """How many write transactions `work` makes."""
+    statements: list[str] = []
+    connection = storage._open_connection()
+    connection.set_trace_callback(statements.append)
+    work()
+    connection.set_trace_callback(None)
+    return sum(statement.startswith("BEGIN") for statement in statements)
+
+
+def test_upkeep_writes_nothing_for_queues_whose_blocks_are_joined(storage: SqliteStorage) -> None:
+    for queue_id in range(1, 21):
+        storage.append([*queue(queue_id), added(1, 1, queue_id)])
+    whole_round(storage)
+    assert transactions_of(storage, lambda: whole_round(storage)) == 0
+    storage.append([added(2, 1, 7)])
+    assert transactions_of(storage, lambda: whole_round(storage)) == 1
+    assert transactions_of(storage, lambda: whole_round(storage)) == 0
+
+
+def whole_round(storage: SqliteStorage) -> None:
+    storage.maintain()
+    while storage.maintain_on():
+        pass
+
+
+def test_a_message_in_each_round_of_upkeep_joins_the_block_of_those_before(storage: SqliteStorage) -> None:
+    storage.append(queue())
+    for index in range(30):
+        storage.append([added(1 + index, 1)])
+        whole_round(storage)
+    assert [info.rows for info in block_infos(SqliteKV(storage._open_connection(), "x"), 1)] == [30]
+
+
+def test_a_block_that_is_large_by_itself_is_joined_to_none(storage: SqliteStorage) -> None:
+    storage.append(queue())
+    for index, size in enumerate((300_000, 10, 2_000_000, 10, 10)):
+        storage.append([added(1 + index, 1, size=size)])
+        whole_round(storage)
+    assert [info.rows for info in block_infos(SqliteKV(storage._open_connection(), "x"), 1)] == [1, 1, 1, 2]
+    assert transactions_of(storage, lambda: whole_round(storage)) == 0
+
+
+def test_a_round_of_upkeep_is_in_parts_and_appends_come_in_between(data_dir: Path) -> None:
+    minutes = iter(range(0, 1_000_000, 60))
+    storage = SqliteStorage(data_dir, SqliteSettings(), monotonic=lambda: float(next(minutes)))
+    storage.open()
+    for queue_id in (1, 2, 3):
+        storage.append([*queue(queue_id), added(1, 1, queue_id)])
+        storage.append([added(2, 1, queue_id)])
+
+    def blocks(queue_id: int) -> int:
+        return len(list(block_infos(SqliteKV(storage._open_connection(), "x"), queue_id)))
+
+    storage.maintain()
+    assert [blocks(queue_id) for queue_id in (1, 2, 3)] == [1, 2, 2]
+    storage.append([added(3, 1, 1)])
+    assert storage.maintain_on()
+    assert not storage.maintain_on()
+    assert [blocks(queue_id) for queue_id in (1, 2, 3)] == [2, 1, 1], "what comes meanwhile is for the next round"
+    storage.maintain()
+    assert blocks(1) == 1
+    storage.close()
+
+
 def test_a_block_with_little_left_is_rewritten(storage: SqliteStorage) -> None:
     storage.append([*queue(), added(1, 100, size=1_000), HandedOut(1, 0, [(1, 100)])])
     storage.append([Settled(1, 0, [(1, 70)])])

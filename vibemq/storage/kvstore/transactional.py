@@ -52,7 +52,9 @@ class TransactionalStore:
         self._dead = StoredDead(self._kv, lambda queue_id: is_transient(self.state, queue_id))
         self._blocks = BlockCache()
         self._unmerged: dict[int, int] = {}
-        """queue_id -> the first sequence of the small blocks that are still to be joined."""
+        """queue_id -> the first sequence of the small blocks that are still to be joined; of queues that have some."""
+        self._round: list[int] = []
+        """Ids of those that are yet to have their turn in this round."""
 
     def load(self, now: int) -> StoredState:
         """Read the state without the backlog, and return it for somebody who only looks at it before anything is
@@ -184,20 +186,37 @@ class TransactionalStore:
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
 
-    def merge(self, has_room: Callable[[], bool] = lambda: True) -> None:
-        """Join the small blocks that batches have left, a transaction for each queue while there is room for it."""
-        for queue_id, start in list(self._unmerged.items()):
+    def begin_merge(self) -> None:
+        """A round of `merge_some`: the queues that have small blocks now. Later ones are for the next round."""
+        self._round = list(reversed(self._unmerged))
+
+    def merge_some(self, has_room: Callable[[], bool], is_over: Callable[[], bool]) -> bool:
+        """Join the small blocks that batches have left, of a queue at least, and of others until `is_over`.
+
+        A transaction for each queue while there is room for it. Returns whether the round has more.
+        """
+        while self._round:
             if not has_room():
-                return
-            if queue_id not in self.state.queues:
-                del self._unmerged[queue_id]
-                continue
+                self._round.clear()
+                break
+            self._merge(self._round.pop())
+            if is_over():
+                break
+        return bool(self._round)
+
+    def _merge(self, queue_id: int) -> None:
+        start, left = self._unmerged.get(queue_id), None
+        if start is not None and queue_id in self.state.queues:
             try:
                 with self._transaction():
-                    self._unmerged[queue_id] = merge_blocks(self._kv, self.state, queue_id, start)
+                    left = merge_blocks(self._kv, self.state, queue_id, start)
             except StorageDamaged:
                 # Left alone: reads and `check` name the place.
-                del self._unmerged[queue_id]
+                pass
+        if left is None:
+            self._unmerged.pop(queue_id, None)
+        else:
+            self._unmerged[queue_id] = left
 
     def merge_all(self, progress: Callable[[int, int], None]) -> None:
         """Join the blocks of every queue, from its beginning."""
@@ -205,7 +224,6 @@ class TransactionalStore:
         for done, queue_id in enumerate(list(self.state.queues)):
             self._unmerged[queue_id] = 0
             progress(done, steps)
-        while starts := dict(self._unmerged):
-            self.merge()
-            if starts == self._unmerged:
-                return
+        while self._unmerged:
+            self.begin_merge()
+            self.merge_some(lambda: True, lambda: False)
