@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from vibemq.model.records import (
     DeadRemoved,
     GroupCreated,
     GroupFiltered,
+    GroupMoved,
     GroupOwned,
     HandedOut,
     MessagesAdded,
@@ -33,6 +35,8 @@ from vibemq.model.records import (
     PlanMade,
     QueueChanged,
     QueueCreated,
+    QueueDeleted,
+    Record,
     Settled,
 )
 from vibemq.storage.kvstore import keys
@@ -288,6 +292,50 @@ def test_a_full_disk_refuses_the_batch_and_changes_nothing(storage: SqliteStorag
     assert state.queues[1].next_sequence == 13
     assert list(again.check()) == []
     again.close()
+
+
+def transient_batches() -> list[list[Record]]:
+    """Each changes a transient queue of eight messages with the letter 1, by what is written and what is not."""
+    return [
+        [added(9, 2), Settled(1, 0, [(2, 4)]), DeadLettered(1, 0, [letter(2, 5)]), QueueDeleted(1)],
+        [DeadRemoved([1]), DeadLettered(1, 0, [letter(2, 5), letter(3, 6)]), DeadRemoved([2])],
+        [Settled(1, 0, [(1, 8)]), DeadLettered(1, 0, [letter(2, 5)]), QueueDeleted(1), DeadRemoved([1, 2])],
+        [Settled(1, 0, [(2, 3)]), GroupMoved(1, 0, 4, 2), HandedOut(1, 0, [(4, 5)])],
+        [*queue(2, TRANSIENT), added(1, 3, 2), DeadLettered(2, 0, [letter(2, 1)]), QueueDeleted(2)],
+    ]
+
+
+@pytest.mark.parametrize("batch", transient_batches(), ids=range(5))
+def test_a_full_disk_undoes_what_a_batch_did_to_transient_queues(
+    storage: SqliteStorage, tmp_path: Path, batch: list[Record]
+) -> None:
+    storage.append([*queue(1, TRANSIENT), *queue(9)])
+    storage.append([*(added(sequence, 1) for sequence in range(1, 9)), HandedOut(1, 0, [(1, 8)])])
+    storage.append([DeadLettered(1, 0, [letter(1, 1)])])
+
+    def everything(store: SqliteStorage) -> object:
+        state = store._store.state
+        return deepcopy(state.queues), state.dead_count, store.dead_letters(), store.read(1, 1, ALL, NO_LIMIT)
+
+    before, held = everything(storage), storage.stats().buffered_bytes
+    limit_pages(storage, 0)
+    with pytest.raises(StorageFull):
+        storage.append([*batch, added(1, 100, 9, size=2_000)])
+    assert everything(storage) == before
+    assert storage.stats().buffered_bytes == held
+    limit_pages(storage, 100)
+    storage.append(batch)
+
+    other = SqliteStorage(tmp_path / "other", SqliteSettings())
+    other.open()
+    other.append([*queue(1, TRANSIENT), *queue(9)])
+    other.append([*(added(sequence, 1) for sequence in range(1, 9)), HandedOut(1, 0, [(1, 8)])])
+    other.append([DeadLettered(1, 0, [letter(1, 1)])])
+    for record in batch:
+        other.append([record])
+    assert everything(storage) == everything(other)
+    assert storage.stats().buffered_bytes == other.stats().buffered_bytes
+    other.close()
 
 
 def test_a_full_disk_does_not_stop_upkeep(storage: SqliteStorage) -> None:

@@ -5,17 +5,24 @@ in one transaction. What belongs to transient queues stays in memory. The provid
 connection, and a transaction.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
+from typing import cast
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.jobs.job_records import JobRecord
 from vibemq.model.records import (
     AccountRecord,
+    DeadLettered,
     DeadRemoved,
+    Dropped,
+    HandedOut,
     MessagesAdded,
     Record,
+    Returned,
+    Settled,
+    StageMoved,
     TransactionDecided,
     TransactionsForgotten,
 )
@@ -36,6 +43,22 @@ from vibemq.storage.state.reducer import apply, is_transient, persistent, restar
 Transaction = Callable[[], AbstractContextManager[object]]
 """Commits on leaving, rolls back on any exception."""
 Copies = dict[int, StoredQueue]
+VolatileFact = MessagesAdded | HandedOut | Returned | Settled | Dropped | DeadLettered
+"""What is not `persistent` where its queue is transient."""
+
+
+def queues_of(record: Record) -> tuple[int, ...]:
+    """Ids of the queues that the record names. Letters are not looked up."""
+    if isinstance(record, DeadRemoved | TransactionDecided | TransactionsForgotten | AccountRecord | JobRecord):
+        return ()
+    if isinstance(record, StageMoved):
+        return record.stage_id, record.queue_id
+    return (record.queue_id,)
+
+
+def _letters_of(records: Sequence[Record]) -> list[int]:
+    """Ids of the letters that the records bring."""
+    return [letter.dead_id for record in records if isinstance(record, DeadLettered) for letter in record.letters]
 
 
 class TransactionalStore:
@@ -49,6 +72,12 @@ class TransactionalStore:
         self.stored_lsn = 0
         """Of the last batch in the database; batches that touch nothing but transient queues leave no trace there."""
         self._dirty = Dirty()
+        self._volatile = Dirty()
+        """Of facts that are not written; only what it says of rows counts."""
+        self._brought: list[MessagesAdded] = []
+        """Rows of transient queues that are in the state already, and not in `rows` before the batch is committed."""
+        self._letters_brought: list[int] = []
+        """Ids of letters, the same."""
         self._dead = StoredDead(self._kv, lambda queue_id: is_transient(self.state, queue_id))
         self._blocks = BlockCache()
         self._unmerged: dict[int, int] = {}
@@ -76,32 +105,49 @@ class TransactionalStore:
         When the transaction fails the state is ahead of the database: `undo` it, or use it no more.
         """
         state, dirty = self.state, self._dirty
-        later: list[Record] = []
+        later: dict[int, list[Record]] = {}
         arrivals = Arrivals()
-        written = False
+        written = in_memory = False
         for record in records:
             if not persistent(state, record):
-                later.append(record)
+                later.setdefault(cast("VolatileFact", record).queue_id, []).append(record)
                 continue
             written = True
+            if later:
+                for queue_id in self._queues_of(record, later):
+                    # They happened before it.
+                    if queue_id in later:
+                        self._apply_volatile(later.pop(queue_id))
+                        in_memory = True
             apply(state, record, self._dead, dirty)
             arrivals.take(record)
-            if isinstance(record, DeadRemoved) and later:
-                # It may name letters of transient queues that this batch is still to bring.
-                later.append(record)
         state.lsn = lsn
         if written:
             with self._transaction():
                 write_dirty(self._kv, state, dirty, volatile_dead=len(self._dead.volatile.entries))
                 self._dead.flush()
                 store_blocks(self._kv, state, arrivals, dirty.left, merge_tail=False)
+            if in_memory:
+                self._bring_rows()
             self.rows.forget(state, dirty.left)
             self.stored_lsn = lsn
         self._dead.forget()
         dirty.clear()
         for queue_id, first in arrivals.beginnings().items():
             self._unmerged.setdefault(queue_id, first)
-        return later
+        return [record for facts in later.values() for record in facts]
+
+    def _queues_of(self, record: Record, later: Mapping[int, Sequence[Record]]) -> Iterable[int]:
+        """The queues that a fact which is written is about, as far as `later` may have facts about them."""
+        if isinstance(record, DeadRemoved):
+            removed = set(record.dead_ids)
+            bringing = (queue_id for queue_id, facts in later.items() if not removed.isdisjoint(_letters_of(facts)))
+            return {*self._queues_of_letters(removed), *bringing}
+        return queues_of(record)
+
+    def _queues_of_letters(self, dead_ids: Iterable[int]) -> set[int]:
+        entries = map(self._dead.volatile.get, dead_ids)
+        return {entry.queue_id for entry in entries if entry is not None}
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -115,31 +161,53 @@ class TransactionalStore:
     def apply_volatile(self, records: Sequence[Record]) -> None:
         if not records:
             return
+        self._apply_volatile(records)
+        self._bring_rows()
+        self._dead.forget()
+
+    def _apply_volatile(self, records: Sequence[Record]) -> None:
+        """To the state; the rows wait, because it may be undone."""
         for record in records:
             if isinstance(record, MessagesAdded) and record.queue_id in self.state.queues:
-                self.rows.add(record)
-            apply(self.state, record, self._dead, self._dirty)
-        self.rows.forget(self.state, self._dirty.left)
-        self._dead.forget()
-        self._dirty.clear()
+                self._brought.append(record)
+            apply(self.state, record, self._dead, self._volatile)
+        self._letters_brought += _letters_of(records)
+
+    def _bring_rows(self) -> None:
+        """What was applied stays: rows in memory come and go as it says."""
+        for record in self._brought:
+            self.rows.add(record)
+        if self._volatile.left:
+            self.rows.forget(self.state, self._volatile.left)
+        self._forget_volatile()
+
+    def _forget_volatile(self) -> None:
+        self._brought.clear()
+        self._letters_brought.clear()
+        self._volatile.clear()
 
     def transient_copies(self, records: Sequence[Record]) -> Copies:
         """Transient queues as they are, if the batch changes them by facts that are written."""
         named: set[int] = set()
+        bringing: dict[int, int] = {}
+        """dead_id -> queue_id."""
         for record in records:
             if isinstance(record, DeadRemoved):
-                entries = map(self._dead.volatile.get, record.dead_ids)
-                named.update(entry.queue_id for entry in entries if entry is not None)
-            elif isinstance(record, TransactionDecided | TransactionsForgotten | AccountRecord | JobRecord):
-                continue
-            elif persistent(self.state, record) and is_transient(self.state, record.queue_id):
-                named.add(record.queue_id)
+                named |= self._queues_of_letters(record.dead_ids)
+                named.update(bringing[dead_id] for dead_id in record.dead_ids if dead_id in bringing)
+            elif persistent(self.state, record):
+                named.update(queue_id for queue_id in queues_of(record) if is_transient(self.state, queue_id))
+            elif isinstance(record, DeadLettered):
+                bringing.update((letter.dead_id, record.queue_id) for letter in record.letters)
         return {queue_id: deepcopy(self.state.queues[queue_id]) for queue_id in named}
 
     def undo(self, kept: Copies) -> None:
         """Nothing of the batch was written: back to what the database says, and transient queues as they were."""
         self._dirty.clear()
         self._dead.revert()
+        for dead_id in self._letters_brought:
+            self._dead.volatile.remove(dead_id)
+        self._forget_volatile()
         before = self.state
         state = load_state(self._kv)
         for queue_id in list(state.queues):
