@@ -582,6 +582,58 @@ def test_a_transient_only_batch_writes_nothing(storage: SqliteStorage) -> None:
     assert storage.stats().buffered_bytes == 0, "settled rows are let go"
 
 
+def stored_keys(storage: SqliteStorage, queue_id: int) -> list[bytes]:
+    tables = (keys.QUEUE, keys.GROUP, keys.RUN_PAGE, keys.VALUE_PAGE, keys.PLAN, keys.CHUNK, keys.DEDUP)
+    kv = SqliteKV(storage._open_connection(), "x")
+    prefixes = [keys.queue_prefix(table, queue_id) for table in tables]
+    return [key for prefix in prefixes for key, _ in kv.scan(prefix, keys.after(prefix))]
+
+
+def leave_queues_behind(storage: SqliteStorage, count: int) -> None:
+    """Transient queues 1 to `count` are deleted, and letters keep them until the restart."""
+    for queue_id in range(1, count + 1):
+        storage.append(queue(queue_id, TRANSIENT))
+        storage.append([added(1, 2, queue_id), HandedOut(queue_id, 0, [(1, 2)])])
+        storage.append([DeadLettered(queue_id, 0, [letter(queue_id, 1)])])
+        storage.append([QueueDeleted(queue_id)])
+
+
+def test_nothing_is_left_of_a_deleted_transient_queue_whose_letters_the_restart_has_ended(
+    storage: SqliteStorage, data_dir: Path
+) -> None:
+    leave_queues_behind(storage, 60)
+    assert len(storage.dead_letters()) == 60
+    storage.append([*queue(61, TRANSIENT), *queue(62), added(1, 3, 62), DeadLettered(62, 0, [letter(61, 1)])])
+    storage.append([QueueDeleted(62)])
+    storage.close()
+    again = SqliteStorage(data_dir, SqliteSettings())
+    assert again.open().queues.keys() == {61, 62}
+    whole_round(again)
+    assert [queue_id for queue_id in range(1, 61) if stored_keys(again, queue_id)] == []
+    assert stored_keys(again, 61)
+    assert [dead.facts.dead_id for dead in again.dead_letters()] == [61]
+    assert transactions_of(again, lambda: whole_round(again)) == 0
+    assert list(again.check()) == []
+    again.close()
+    assert again.open().queues.keys() == {61, 62}
+    again.close()
+
+
+def test_a_batch_that_is_undone_before_the_first_upkeep_brings_no_queue_back(
+    storage: SqliteStorage, data_dir: Path
+) -> None:
+    leave_queues_behind(storage, 1)
+    storage.append(queue(2))
+    storage.close()
+    again = SqliteStorage(data_dir, SqliteSettings())
+    again.open()
+    limit_pages(again, 0)
+    with pytest.raises(StorageFull):
+        again.append([added(1, 100, 2, size=2_000)])
+    assert again._store.state.queues.keys() == {2}
+    again.close()
+
+
 def test_not_a_database_is_damage(data_dir: Path, storage: SqliteStorage) -> None:
     storage.append(queue())
     storage.close()

@@ -34,7 +34,7 @@ from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.integrity import TalliedKV, load_sound_state
 from vibemq.storage.kvstore.letter_reader import LetterReader
 from vibemq.storage.kvstore.require_alive import all_alive, need_none_of
-from vibemq.storage.kvstore.store import KV, load_state, write_dirty
+from vibemq.storage.kvstore.store import KV, load_state, wipe_queue, write_dirty
 from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.state.arrivals import Arrivals
 from vibemq.storage.state.changes import Dirty
@@ -43,6 +43,8 @@ from vibemq.storage.state.reducer import apply, is_transient, persistent, restar
 Transaction = Callable[[], AbstractContextManager[object]]
 """Commits on leaving, rolls back on any exception."""
 Copies = dict[int, StoredQueue]
+REMOVED_AT_ONCE = 50
+"""Queues, some milliseconds of work."""
 VolatileFact = MessagesAdded | HandedOut | Returned | Settled | Dropped | DeadLettered
 """What is not `persistent` where its queue is transient."""
 
@@ -78,6 +80,9 @@ class TransactionalStore:
         """Rows of transient queues that are in the state already, and not in `rows` before the batch is committed."""
         self._letters_brought: list[int] = []
         """Ids of letters, the same."""
+        self._left_behind: list[int] = []
+        """Ids of transient queues that are gone since the restart, because only letters had kept them, and whose values
+        are still stored."""
         self._dead = StoredDead(self._kv, lambda queue_id: is_transient(self.state, queue_id))
         self._blocks = BlockCache()
         self._unmerged: dict[int, int] = {}
@@ -94,7 +99,9 @@ class TransactionalStore:
 
     def _load(self, now: int) -> StoredState:
         state = load_sound_state(self._kv)
+        self._left_behind = [queue.queue_id for queue in state.queues.values() if queue.deleted]
         restart_transient(state, now)
+        self._left_behind = [queue_id for queue_id in self._left_behind if queue_id not in state.queues]
         return state
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -213,7 +220,10 @@ class TransactionalStore:
         for queue_id in list(state.queues):
             if is_transient(state, queue_id):
                 old = kept.get(queue_id, before.queues.get(queue_id))
-                if old is not None:
+                if old is None:
+                    # It is left behind, and not removed from the database yet.
+                    del state.queues[queue_id]
+                else:
                     state.queues[queue_id] = old
         state.lsn = max(state.lsn, before.lsn - 1)
         state.dead_count += len(self._dead.volatile.entries)
@@ -253,6 +263,16 @@ class TransactionalStore:
         return self._dead.sort_in(most)
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
+
+    def remove_left_behind(self, has_room: Callable[[], bool]) -> bool:
+        """Remove what is stored of some queues that did not survive the restart; return whether there are more."""
+        if not self._left_behind or not has_room():
+            return False
+        with self._transaction():
+            for queue_id in self._left_behind[-REMOVED_AT_ONCE:]:
+                wipe_queue(self._kv, queue_id)
+        del self._left_behind[-REMOVED_AT_ONCE:]
+        return bool(self._left_behind)
 
     def begin_merge(self) -> None:
         """A round of `merge_some`: the queues that have small blocks now. Later ones are for the next round."""

@@ -582,7 +582,7 @@ class SqliteStorage:
             self._flush_note()
             self._store.begin_merge()
             with self._upkeep():
-                self._merge_some()
+                self._tidy_some()
                 self._shrink(connection)
                 self._fold_a_log_above_its_size()
 
@@ -592,7 +592,7 @@ class SqliteStorage:
         with self._lock:
             self._open_connection()
             with self._upkeep():
-                more = self._merge_some()
+                more = self._tidy_some()
                 self._fold_a_log_above_its_size()
         return more
 
@@ -606,7 +606,10 @@ class SqliteStorage:
             if isinstance(error, StorageFailed):
                 raise self._fail(error) from exc
 
-    def _merge_some(self) -> bool:
+    def _tidy_some(self) -> bool:
+        """Whether there is more to do in this round."""
+        if self._store.remove_left_behind(self._has_room_to_merge):
+            return True
         ends_at = self._monotonic() + MERGE_S
         return self._store.merge_some(self._has_room_to_merge, lambda: self._monotonic() >= ends_at)
 
