@@ -47,11 +47,12 @@ REMOVED_AT_ONCE = 50
 """Queues, some milliseconds of work."""
 VolatileFact = MessagesAdded | HandedOut | Returned | Settled | Dropped | DeadLettered
 """What is not `persistent` where its queue is transient."""
+NamesNoQueue = DeadRemoved | TransactionDecided | TransactionsForgotten | AccountRecord | JobRecord
 
 
 def queues_of(record: Record) -> tuple[int, ...]:
     """Ids of the queues that the record names. Letters are not looked up."""
-    if isinstance(record, DeadRemoved | TransactionDecided | TransactionsForgotten | AccountRecord | JobRecord):
+    if isinstance(record, NamesNoQueue):
         return ()
     if isinstance(record, StageMoved):
         return record.stage_id, record.queue_id
