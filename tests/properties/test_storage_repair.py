@@ -81,7 +81,8 @@ def sound_store(random: Random, batches: int) -> MemoryKV:
         store_blocks(tallied, state, arrivals, dirty.left, merge_tail=random.random() < 0.6, block_bytes=sizes)
         unmerged = arrivals.beginnings() | unmerged
         if random.random() < 0.3:
-            unmerged = {queue_id: merge_blocks(tallied, state, queue_id, at) for queue_id, at in unmerged.items()}
+            starts = {queue_id: merge_blocks(tallied, state, queue_id, at) for queue_id, at in unmerged.items()}
+            unmerged = {queue_id: at for queue_id, at in starts.items() if at is not None}
         dead.flush()
         write_dirty(tallied, state, dirty)
         tallied.save()

@@ -219,6 +219,15 @@ class FlushesAtOnce(Protocol):
 
 
 @runtime_checkable
+class MaintainsInTurns(Protocol):
+    """A provider of whose housekeeping `maintain` does a part of bounded length, so that appends come in between."""
+
+    def maintain_on(self) -> bool:
+        """Go on for some milliseconds with the round that the last `maintain` has begun; return whether it has more.
+        Called as `maintain` is."""
+
+
+@runtime_checkable
 class PreparesRows(Protocol):
     """A provider that writes large rows ahead of their record, so that their commit is as short as any other."""
 

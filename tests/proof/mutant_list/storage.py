@@ -136,8 +136,8 @@ FLUSHES = (
     Mutant(
         "compacted store swapped in without a flush of the folder",
         "storage/lmdb/compaction.py",
-        "    os.rename(folder / DATA_FILE, layout.data_file)\n    fsync_folder(layout.store)\n",
-        "    os.rename(folder / DATA_FILE, layout.data_file)\n",
+        "    fsync_folder(layout.store)\n    remove_leftover(layout)\n",
+        "    remove_leftover(layout)\n",
         sign=LOST_OR_BROKEN,
         quick=False,
     ),

@@ -4,7 +4,9 @@ import errno
 import os
 import resource
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tests.unit.storage.test_lmdb_provider import a_queue, messages, sequences
 from tests.waiting import wait_until
 from vibemq.errors import StorageFull
 from vibemq.model.records import HandedOut, Settled
+from vibemq.storage.lmdb import compaction
 from vibemq.storage.lmdb.compaction import COMPACTING
 from vibemq.storage.lmdb.provider import LmdbProvider
 from vibemq.storage.lmdb.settings import LmdbSettings
@@ -169,6 +172,42 @@ def test_a_store_on_another_disk_than_its_directory_is_compacted(
     drain(provider, 800)
     monkeypatch.setattr(os, "rename", on_one_disk)
     assert provider.compact()
+    assert list(provider.check()) == []
+
+
+def test_appends_and_reads_go_on_while_the_swap_of_a_compacted_store_is_flushed(
+    provider: LmdbProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushing, go_on = threading.Event(), threading.Event()
+    flush = compaction.fsync_folder
+
+    def slow(folder: Path) -> None:
+        flushing.set()
+        assert go_on.wait(120)
+        flush(folder)
+
+    def append_and_read() -> list[int]:
+        provider.append([messages(801, 10)])
+        provider.sync()
+        return sequences(provider, 801)
+
+    fill(provider, 800)
+    drain(provider, 800)
+    monkeypatch.setattr(compaction, "fsync_folder", slow)
+    with ThreadPoolExecutor(2) as pool:
+        compacted = pool.submit(provider.compact)
+        try:
+            assert flushing.wait(120)
+            assert pool.submit(append_and_read).result(10) == list(range(801, 811))
+            # No checkpoint is ordered, and nothing of the journal released.
+            provider.maintain()
+            stats = provider.stats()
+            assert not stats.details["checkpointer_running"]
+            assert stats.applied_lsn < stats.last_lsn
+        finally:
+            go_on.set()
+        compacted.result(120)
+    provider.checkpoint()
     assert list(provider.check()) == []
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from vibemq.model.records import (
     DeadRemoved,
     GroupCreated,
     GroupFiltered,
+    GroupMoved,
     GroupOwned,
     HandedOut,
     MessagesAdded,
@@ -33,6 +35,8 @@ from vibemq.model.records import (
     PlanMade,
     QueueChanged,
     QueueCreated,
+    QueueDeleted,
+    Record,
     Settled,
 )
 from vibemq.storage.kvstore import keys
@@ -290,6 +294,50 @@ def test_a_full_disk_refuses_the_batch_and_changes_nothing(storage: SqliteStorag
     again.close()
 
 
+def transient_batches() -> list[list[Record]]:
+    """Each changes a transient queue of eight messages with the letter 1, by what is written and what is not."""
+    return [
+        [added(9, 2), Settled(1, 0, [(2, 4)]), DeadLettered(1, 0, [letter(2, 5)]), QueueDeleted(1)],
+        [DeadRemoved([1]), DeadLettered(1, 0, [letter(2, 5), letter(3, 6)]), DeadRemoved([2])],
+        [Settled(1, 0, [(1, 8)]), DeadLettered(1, 0, [letter(2, 5)]), QueueDeleted(1), DeadRemoved([1, 2])],
+        [Settled(1, 0, [(2, 3)]), GroupMoved(1, 0, 4, 2), HandedOut(1, 0, [(4, 5)])],
+        [*queue(2, TRANSIENT), added(1, 3, 2), DeadLettered(2, 0, [letter(2, 1)]), QueueDeleted(2)],
+    ]
+
+
+@pytest.mark.parametrize("batch", transient_batches(), ids=range(5))
+def test_a_full_disk_undoes_what_a_batch_did_to_transient_queues(
+    storage: SqliteStorage, tmp_path: Path, batch: list[Record]
+) -> None:
+    storage.append([*queue(1, TRANSIENT), *queue(9)])
+    storage.append([*(added(sequence, 1) for sequence in range(1, 9)), HandedOut(1, 0, [(1, 8)])])
+    storage.append([DeadLettered(1, 0, [letter(1, 1)])])
+
+    def everything(store: SqliteStorage) -> object:
+        state = store._store.state
+        return deepcopy(state.queues), state.dead_count, store.dead_letters(), store.read(1, 1, ALL, NO_LIMIT)
+
+    before, held = everything(storage), storage.stats().buffered_bytes
+    limit_pages(storage, 0)
+    with pytest.raises(StorageFull):
+        storage.append([*batch, added(1, 100, 9, size=2_000)])
+    assert everything(storage) == before
+    assert storage.stats().buffered_bytes == held
+    limit_pages(storage, 100)
+    storage.append(batch)
+
+    other = SqliteStorage(tmp_path / "other", SqliteSettings())
+    other.open()
+    other.append([*queue(1, TRANSIENT), *queue(9)])
+    other.append([*(added(sequence, 1) for sequence in range(1, 9)), HandedOut(1, 0, [(1, 8)])])
+    other.append([DeadLettered(1, 0, [letter(1, 1)])])
+    for record in batch:
+        other.append([record])
+    assert everything(storage) == everything(other)
+    assert storage.stats().buffered_bytes == other.stats().buffered_bytes
+    other.close()
+
+
 def test_a_full_disk_does_not_stop_upkeep(storage: SqliteStorage) -> None:
     storage.append(queue())
     for index in range(8):
@@ -449,6 +497,71 @@ def test_upkeep_joins_small_blocks(storage: SqliteStorage, data_dir: Path) -> No
     assert_rows(storage.read(1, 1, ALL, NO_LIMIT), range(1, 302), size=2_000)
 
 
+def transactions_of(storage: SqliteStorage, work: Callable[[], object]) -> int:
+    """How many write transactions `work` makes."""
+    statements: list[str] = []
+    connection = storage._open_connection()
+    connection.set_trace_callback(statements.append)
+    work()
+    connection.set_trace_callback(None)
+    return sum(statement.startswith("BEGIN") for statement in statements)
+
+
+def test_upkeep_writes_nothing_for_queues_whose_blocks_are_joined(storage: SqliteStorage) -> None:
+    for queue_id in range(1, 21):
+        storage.append([*queue(queue_id), added(1, 1, queue_id)])
+    whole_round(storage)
+    assert transactions_of(storage, lambda: whole_round(storage)) == 0
+    storage.append([added(2, 1, 7)])
+    assert transactions_of(storage, lambda: whole_round(storage)) == 1
+    assert transactions_of(storage, lambda: whole_round(storage)) == 0
+
+
+def whole_round(storage: SqliteStorage) -> None:
+    storage.maintain()
+    while storage.maintain_on():
+        pass
+
+
+def test_a_message_in_each_round_of_upkeep_joins_the_block_of_those_before(storage: SqliteStorage) -> None:
+    storage.append(queue())
+    for index in range(30):
+        storage.append([added(1 + index, 1)])
+        whole_round(storage)
+    assert [info.rows for info in block_infos(SqliteKV(storage._open_connection(), "x"), 1)] == [30]
+
+
+def test_a_block_that_is_large_by_itself_is_joined_to_none(storage: SqliteStorage) -> None:
+    storage.append(queue())
+    for index, size in enumerate((300_000, 10, 2_000_000, 10, 10)):
+        storage.append([added(1 + index, 1, size=size)])
+        whole_round(storage)
+    assert [info.rows for info in block_infos(SqliteKV(storage._open_connection(), "x"), 1)] == [1, 1, 1, 2]
+    assert transactions_of(storage, lambda: whole_round(storage)) == 0
+
+
+def test_a_round_of_upkeep_is_in_parts_and_appends_come_in_between(data_dir: Path) -> None:
+    minutes = iter(range(0, 1_000_000, 60))
+    storage = SqliteStorage(data_dir, SqliteSettings(), monotonic=lambda: float(next(minutes)))
+    storage.open()
+    for queue_id in (1, 2, 3):
+        storage.append([*queue(queue_id), added(1, 1, queue_id)])
+        storage.append([added(2, 1, queue_id)])
+
+    def blocks(queue_id: int) -> int:
+        return len(list(block_infos(SqliteKV(storage._open_connection(), "x"), queue_id)))
+
+    storage.maintain()
+    assert [blocks(queue_id) for queue_id in (1, 2, 3)] == [1, 2, 2]
+    storage.append([added(3, 1, 1)])
+    assert storage.maintain_on()
+    assert not storage.maintain_on()
+    assert [blocks(queue_id) for queue_id in (1, 2, 3)] == [2, 1, 1], "what comes meanwhile is for the next round"
+    storage.maintain()
+    assert blocks(1) == 1
+    storage.close()
+
+
 def test_a_block_with_little_left_is_rewritten(storage: SqliteStorage) -> None:
     storage.append([*queue(), added(1, 100, size=1_000), HandedOut(1, 0, [(1, 100)])])
     storage.append([Settled(1, 0, [(1, 70)])])
@@ -467,6 +580,58 @@ def test_a_transient_only_batch_writes_nothing(storage: SqliteStorage) -> None:
     storage.append([added(first, 50), HandedOut(1, 0, [(first, first + 49)]), Settled(1, 0, [(first, first + 49)])])
     assert storage._open_connection().total_changes == changes
     assert storage.stats().buffered_bytes == 0, "settled rows are let go"
+
+
+def stored_keys(storage: SqliteStorage, queue_id: int) -> list[bytes]:
+    tables = (keys.QUEUE, keys.GROUP, keys.RUN_PAGE, keys.VALUE_PAGE, keys.PLAN, keys.CHUNK, keys.DEDUP)
+    kv = SqliteKV(storage._open_connection(), "x")
+    prefixes = [keys.queue_prefix(table, queue_id) for table in tables]
+    return [key for prefix in prefixes for key, _ in kv.scan(prefix, keys.after(prefix))]
+
+
+def leave_queues_behind(storage: SqliteStorage, count: int) -> None:
+    """Transient queues 1 to `count` are deleted, and letters keep them until the restart."""
+    for queue_id in range(1, count + 1):
+        storage.append(queue(queue_id, TRANSIENT))
+        storage.append([added(1, 2, queue_id), HandedOut(queue_id, 0, [(1, 2)])])
+        storage.append([DeadLettered(queue_id, 0, [letter(queue_id, 1)])])
+        storage.append([QueueDeleted(queue_id)])
+
+
+def test_nothing_is_left_of_a_deleted_transient_queue_whose_letters_the_restart_has_ended(
+    storage: SqliteStorage, data_dir: Path
+) -> None:
+    leave_queues_behind(storage, 60)
+    assert len(storage.dead_letters()) == 60
+    storage.append([*queue(61, TRANSIENT), *queue(62), added(1, 3, 62), DeadLettered(62, 0, [letter(61, 1)])])
+    storage.append([QueueDeleted(62)])
+    storage.close()
+    again = SqliteStorage(data_dir, SqliteSettings())
+    assert again.open().queues.keys() == {61, 62}
+    whole_round(again)
+    assert [queue_id for queue_id in range(1, 61) if stored_keys(again, queue_id)] == []
+    assert stored_keys(again, 61)
+    assert [dead.facts.dead_id for dead in again.dead_letters()] == [61]
+    assert transactions_of(again, lambda: whole_round(again)) == 0
+    assert list(again.check()) == []
+    again.close()
+    assert again.open().queues.keys() == {61, 62}
+    again.close()
+
+
+def test_a_batch_that_is_undone_before_the_first_upkeep_brings_no_queue_back(
+    storage: SqliteStorage, data_dir: Path
+) -> None:
+    leave_queues_behind(storage, 1)
+    storage.append(queue(2))
+    storage.close()
+    again = SqliteStorage(data_dir, SqliteSettings())
+    again.open()
+    limit_pages(again, 0)
+    with pytest.raises(StorageFull):
+        again.append([added(1, 100, 2, size=2_000)])
+    assert again._store.state.queues.keys() == {2}
+    again.close()
 
 
 def test_not_a_database_is_damage(data_dir: Path, storage: SqliteStorage) -> None:

@@ -37,7 +37,7 @@ from vibemq.model.runs import Run
 from vibemq.model.stored import DeadPage, DeadPageWanted, Slice
 from vibemq.server.commit.message_memory import MessageMemory
 from vibemq.server.commit.unwritten import Unwritten
-from vibemq.storage.interface import FlushesAtOnce, IStorageProvider, PicksRows, PreparesRows
+from vibemq.storage.interface import FlushesAtOnce, IStorageProvider, MaintainsInTurns, PicksRows, PreparesRows
 from vibemq.storage.reading import Piece, ReadsRows, read_scattered
 
 LARGE_THREADS = 2
@@ -187,7 +187,11 @@ class Store:
         return await to_thread.run_sync(lambda: work(*arguments))
 
     async def maintain(self) -> None:
+        """One round of housekeeping; what is appended meanwhile comes in between its parts."""
         await self.begin_append(self.provider.maintain)
+        if isinstance(self.provider, MaintainsInTurns):
+            while await self.begin_append(self.provider.maintain_on):
+                pass
 
     async def close(self) -> None:
         """Close the provider and end the threads."""

@@ -459,15 +459,17 @@ def _between_blocks(kv: KV, queue_id: int, parts: list[Slice]) -> Iterator[list[
         yield some
 
 
-def merge_blocks(kv: KV, state: StoredState, queue_id: int, start: int, *, size_max: int = 4 * BLOCK_BYTES) -> int:
-    """Join small neighbouring blocks from sequence `start` on; about `size_max` bytes of them.
+def merge_blocks(
+    kv: KV, state: StoredState, queue_id: int, start: int, *, size_max: int = 4 * BLOCK_BYTES
+) -> int | None:
+    """Join small neighbouring blocks from sequence `start` on, and the one before them; about `size_max` bytes of them.
 
     Returns:
-        Where to go on next time: a block that later ones may still be joined to starts there or after it.
+        Where to go on next time; None when nothing is left to join before more blocks come.
     """
     pile: list[BlockInfo] = []
     piled = done = 0
-    for info in list(block_infos(kv, queue_id, start)):
+    for info in list(block_infos(kv, queue_id, _with_the_one_before(kv, queue_id, start))):
         if pile and piled + info.size > BLOCK_BYTES:
             _join(kv, state, queue_id, pile)
             pile, piled = [], 0
@@ -476,10 +478,18 @@ def merge_blocks(kv: KV, state: StoredState, queue_id: int, start: int, *, size_
         pile.append(info)
         piled += info.size
         done += info.size
-    if not pile:
-        return start
     _join(kv, state, queue_id, pile)
-    return pile[0].first
+    return None
+
+
+def _with_the_one_before(kv: KV, queue_id: int, start: int) -> int:
+    """Where the block before `start` begins, if others may be joined to it; else `start`."""
+    try:
+        before = _floor(kv, queue_id, max(0, start - 1))
+    except StorageDamaged:
+        # Reads and `check` name it, and those behind it are joined all the same.
+        return start
+    return start if before is None or before.size >= BLOCK_BYTES else before.first
 
 
 def _join(kv: KV, state: StoredState, queue_id: int, pile: Sequence[BlockInfo]) -> None:

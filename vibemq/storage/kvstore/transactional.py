@@ -5,17 +5,24 @@ in one transaction. What belongs to transient queues stays in memory. The provid
 connection, and a transaction.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
+from typing import cast
 
 from vibemq.errors import StorageDamaged
 from vibemq.model.jobs.job_records import JobRecord
 from vibemq.model.records import (
     AccountRecord,
+    DeadLettered,
     DeadRemoved,
+    Dropped,
+    HandedOut,
     MessagesAdded,
     Record,
+    Returned,
+    Settled,
+    StageMoved,
     TransactionDecided,
     TransactionsForgotten,
 )
@@ -27,7 +34,7 @@ from vibemq.storage.kvstore.dead_letters import StoredDead
 from vibemq.storage.kvstore.integrity import TalliedKV, load_sound_state
 from vibemq.storage.kvstore.letter_reader import LetterReader
 from vibemq.storage.kvstore.require_alive import all_alive, need_none_of
-from vibemq.storage.kvstore.store import KV, load_state, write_dirty
+from vibemq.storage.kvstore.store import KV, load_state, wipe_queue, write_dirty
 from vibemq.storage.kvstore.transient_rows import VolatileRows
 from vibemq.storage.state.arrivals import Arrivals
 from vibemq.storage.state.changes import Dirty
@@ -36,6 +43,25 @@ from vibemq.storage.state.reducer import apply, is_transient, persistent, restar
 Transaction = Callable[[], AbstractContextManager[object]]
 """Commits on leaving, rolls back on any exception."""
 Copies = dict[int, StoredQueue]
+REMOVED_AT_ONCE = 50
+"""Queues, some milliseconds of work."""
+VolatileFact = MessagesAdded | HandedOut | Returned | Settled | Dropped | DeadLettered
+"""What is not `persistent` where its queue is transient."""
+NamesNoQueue = DeadRemoved | TransactionDecided | TransactionsForgotten | AccountRecord | JobRecord
+
+
+def queues_of(record: Record) -> tuple[int, ...]:
+    """Ids of the queues that the record names. Letters are not looked up."""
+    if isinstance(record, NamesNoQueue):
+        return ()
+    if isinstance(record, StageMoved):
+        return record.stage_id, record.queue_id
+    return (record.queue_id,)
+
+
+def _letters_of(records: Sequence[Record]) -> list[int]:
+    """Ids of the letters that the records bring."""
+    return [letter.dead_id for record in records if isinstance(record, DeadLettered) for letter in record.letters]
 
 
 class TransactionalStore:
@@ -49,10 +75,21 @@ class TransactionalStore:
         self.stored_lsn = 0
         """Of the last batch in the database; batches that touch nothing but transient queues leave no trace there."""
         self._dirty = Dirty()
+        self._volatile = Dirty()
+        """Of facts that are not written; only what it says of rows counts."""
+        self._brought: list[MessagesAdded] = []
+        """Rows of transient queues that are in the state already, and not in `rows` before the batch is committed."""
+        self._letters_brought: list[int] = []
+        """Ids of letters, the same."""
+        self._left_behind: list[int] = []
+        """Ids of transient queues that are gone since the restart, because only letters had kept them, and whose values
+        are still stored."""
         self._dead = StoredDead(self._kv, lambda queue_id: is_transient(self.state, queue_id))
         self._blocks = BlockCache()
         self._unmerged: dict[int, int] = {}
-        """queue_id -> the first sequence of the small blocks that are still to be joined."""
+        """queue_id -> the first sequence of the small blocks that are still to be joined; of queues that have some."""
+        self._round: list[int] = []
+        """Ids of those that are yet to have their turn in this round."""
 
     def load(self, now: int) -> StoredState:
         """Read the state without the backlog, and return it for somebody who only looks at it before anything is
@@ -63,7 +100,9 @@ class TransactionalStore:
 
     def _load(self, now: int) -> StoredState:
         state = load_sound_state(self._kv)
+        self._left_behind = [queue.queue_id for queue in state.queues.values() if queue.deleted]
         restart_transient(state, now)
+        self._left_behind = [queue_id for queue_id in self._left_behind if queue_id not in state.queues]
         return state
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -74,32 +113,49 @@ class TransactionalStore:
         When the transaction fails the state is ahead of the database: `undo` it, or use it no more.
         """
         state, dirty = self.state, self._dirty
-        later: list[Record] = []
+        later: dict[int, list[Record]] = {}
         arrivals = Arrivals()
-        written = False
+        written = in_memory = False
         for record in records:
             if not persistent(state, record):
-                later.append(record)
+                later.setdefault(cast("VolatileFact", record).queue_id, []).append(record)
                 continue
             written = True
+            if later:
+                for queue_id in self._queues_of(record, later):
+                    # They happened before it.
+                    if queue_id in later:
+                        self._apply_volatile(later.pop(queue_id))
+                        in_memory = True
             apply(state, record, self._dead, dirty)
             arrivals.take(record)
-            if isinstance(record, DeadRemoved) and later:
-                # It may name letters of transient queues that this batch is still to bring.
-                later.append(record)
         state.lsn = lsn
         if written:
             with self._transaction():
                 write_dirty(self._kv, state, dirty, volatile_dead=len(self._dead.volatile.entries))
                 self._dead.flush()
                 store_blocks(self._kv, state, arrivals, dirty.left, merge_tail=False)
+            if in_memory:
+                self._bring_rows()
             self.rows.forget(state, dirty.left)
             self.stored_lsn = lsn
         self._dead.forget()
         dirty.clear()
         for queue_id, first in arrivals.beginnings().items():
             self._unmerged.setdefault(queue_id, first)
-        return later
+        return [record for facts in later.values() for record in facts]
+
+    def _queues_of(self, record: Record, later: Mapping[int, Sequence[Record]]) -> Iterable[int]:
+        """The queues that a fact which is written is about, as far as `later` may have facts about them."""
+        if isinstance(record, DeadRemoved):
+            removed = set(record.dead_ids)
+            bringing = (queue_id for queue_id, facts in later.items() if not removed.isdisjoint(_letters_of(facts)))
+            return {*self._queues_of_letters(removed), *bringing}
+        return queues_of(record)
+
+    def _queues_of_letters(self, dead_ids: Iterable[int]) -> set[int]:
+        entries = map(self._dead.volatile.get, dead_ids)
+        return {entry.queue_id for entry in entries if entry is not None}
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -113,37 +169,62 @@ class TransactionalStore:
     def apply_volatile(self, records: Sequence[Record]) -> None:
         if not records:
             return
+        self._apply_volatile(records)
+        self._bring_rows()
+        self._dead.forget()
+
+    def _apply_volatile(self, records: Sequence[Record]) -> None:
+        """To the state; the rows wait, because it may be undone."""
         for record in records:
             if isinstance(record, MessagesAdded) and record.queue_id in self.state.queues:
-                self.rows.add(record)
-            apply(self.state, record, self._dead, self._dirty)
-        self.rows.forget(self.state, self._dirty.left)
-        self._dead.forget()
-        self._dirty.clear()
+                self._brought.append(record)
+            apply(self.state, record, self._dead, self._volatile)
+        self._letters_brought += _letters_of(records)
+
+    def _bring_rows(self) -> None:
+        """What was applied stays: rows in memory come and go as it says."""
+        for record in self._brought:
+            self.rows.add(record)
+        if self._volatile.left:
+            self.rows.forget(self.state, self._volatile.left)
+        self._forget_volatile()
+
+    def _forget_volatile(self) -> None:
+        self._brought.clear()
+        self._letters_brought.clear()
+        self._volatile.clear()
 
     def transient_copies(self, records: Sequence[Record]) -> Copies:
         """Transient queues as they are, if the batch changes them by facts that are written."""
         named: set[int] = set()
+        bringing: dict[int, int] = {}
+        """dead_id -> queue_id."""
         for record in records:
             if isinstance(record, DeadRemoved):
-                entries = map(self._dead.volatile.get, record.dead_ids)
-                named.update(entry.queue_id for entry in entries if entry is not None)
-            elif isinstance(record, TransactionDecided | TransactionsForgotten | AccountRecord | JobRecord):
-                continue
-            elif persistent(self.state, record) and is_transient(self.state, record.queue_id):
-                named.add(record.queue_id)
+                named |= self._queues_of_letters(record.dead_ids)
+                named.update(bringing[dead_id] for dead_id in record.dead_ids if dead_id in bringing)
+            elif persistent(self.state, record):
+                named.update(queue_id for queue_id in queues_of(record) if is_transient(self.state, queue_id))
+            elif isinstance(record, DeadLettered):
+                bringing.update((letter.dead_id, record.queue_id) for letter in record.letters)
         return {queue_id: deepcopy(self.state.queues[queue_id]) for queue_id in named}
 
     def undo(self, kept: Copies) -> None:
         """Nothing of the batch was written: back to what the database says, and transient queues as they were."""
         self._dirty.clear()
         self._dead.revert()
+        for dead_id in self._letters_brought:
+            self._dead.volatile.remove(dead_id)
+        self._forget_volatile()
         before = self.state
         state = load_state(self._kv)
         for queue_id in list(state.queues):
             if is_transient(state, queue_id):
                 old = kept.get(queue_id, before.queues.get(queue_id))
-                if old is not None:
+                if old is None:
+                    # It is left behind, and not removed from the database yet.
+                    del state.queues[queue_id]
+                else:
                     state.queues[queue_id] = old
         state.lsn = max(state.lsn, before.lsn - 1)
         state.dead_count += len(self._dead.volatile.entries)
@@ -184,20 +265,47 @@ class TransactionalStore:
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
 
-    def merge(self, has_room: Callable[[], bool] = lambda: True) -> None:
-        """Join the small blocks that batches have left, a transaction for each queue while there is room for it."""
-        for queue_id, start in list(self._unmerged.items()):
+    def remove_left_behind(self, has_room: Callable[[], bool]) -> bool:
+        """Remove what is stored of some queues that did not survive the restart; return whether there are more."""
+        if not self._left_behind or not has_room():
+            return False
+        with self._transaction():
+            for queue_id in self._left_behind[-REMOVED_AT_ONCE:]:
+                wipe_queue(self._kv, queue_id)
+        del self._left_behind[-REMOVED_AT_ONCE:]
+        return bool(self._left_behind)
+
+    def begin_merge(self) -> None:
+        """A round of `merge_some`: the queues that have small blocks now. Later ones are for the next round."""
+        self._round = list(reversed(self._unmerged))
+
+    def merge_some(self, has_room: Callable[[], bool], is_over: Callable[[], bool]) -> bool:
+        """Join the small blocks that batches have left, of a queue at least, and of others until `is_over`.
+
+        A transaction for each queue while there is room for it. Returns whether the round has more.
+        """
+        while self._round:
             if not has_room():
-                return
-            if queue_id not in self.state.queues:
-                del self._unmerged[queue_id]
-                continue
+                self._round.clear()
+                break
+            self._merge(self._round.pop())
+            if is_over():
+                break
+        return bool(self._round)
+
+    def _merge(self, queue_id: int) -> None:
+        start, left = self._unmerged.get(queue_id), None
+        if start is not None and queue_id in self.state.queues:
             try:
                 with self._transaction():
-                    self._unmerged[queue_id] = merge_blocks(self._kv, self.state, queue_id, start)
+                    left = merge_blocks(self._kv, self.state, queue_id, start)
             except StorageDamaged:
                 # Left alone: reads and `check` name the place.
-                del self._unmerged[queue_id]
+                pass
+        if left is None:
+            self._unmerged.pop(queue_id, None)
+        else:
+            self._unmerged[queue_id] = left
 
     def merge_all(self, progress: Callable[[int, int], None]) -> None:
         """Join the blocks of every queue, from its beginning."""
@@ -205,7 +313,6 @@ class TransactionalStore:
         for done, queue_id in enumerate(list(self.state.queues)):
             self._unmerged[queue_id] = 0
             progress(done, steps)
-        while starts := dict(self._unmerged):
-            self.merge()
-            if starts == self._unmerged:
-                return
+        while self._unmerged:
+            self.begin_merge()
+            self.merge_some(lambda: True, lambda: False)

@@ -52,7 +52,7 @@ def copying_folder(layout: Layout) -> Path:
 
 
 def write_compacted(layout: Layout, env: lmdb.Environment) -> None:
-    """Write a compacted copy of the store beside it. Nobody writes the store until `swap_compacted`.
+    """Write a compacted copy of the store beside it. Nobody writes the store until `flush_swap`.
 
     Raises:
         StorageFull: no room for the copy; nothing changed.
@@ -72,11 +72,17 @@ def write_compacted(layout: Layout, env: lmdb.Environment) -> None:
 def swap_compacted(layout: Layout) -> None:
     """Put the copy in the store's place. Nobody has the store open meanwhile.
 
-    A crash leaves the old file or the new one, both whole: the rename is what counts.
+    A crash leaves the old file or the new one, both whole: the rename is what counts. They hold the same until somebody
+    writes the store, which nobody does before `flush_swap`.
     """
     folder = copying_folder(layout)
     os.chmod(folder / DATA_FILE, 0o600)
     os.rename(folder / DATA_FILE, layout.data_file)
+
+
+def flush_swap(layout: Layout) -> None:
+    """Have the new file stay in the old one's place from here on. May take as long as the disk needs for what others
+    have written; appends and reads may go on."""
     fsync_folder(layout.store)
     remove_leftover(layout)
 

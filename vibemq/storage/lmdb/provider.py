@@ -501,8 +501,11 @@ class LmdbProvider:
         return self._compactor.compact(progress)
 
     def _swap_store(self) -> None:
-        """Put the compacted copy in the store's place. The caller has the turn, and there is no checkpointer."""
+        """Put the compacted copy in the store's place. The caller has the turn, and there is no checkpointer: the next
+        one may write the new file once this returns."""
         self._map_anew(lambda: compaction.swap_compacted(self._layout))
+        # Behind the locks, which the event loop needs.
+        compaction.flush_swap(self._layout)
 
     def _map_anew(self, between: Callable[[], None] | None = None) -> None:
         """`between`: what is done while nobody has the store mapped."""

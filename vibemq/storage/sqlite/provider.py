@@ -96,6 +96,8 @@ PAGES_MAX = 0xFFFFFFFE
 """SQLite's own limit."""
 MERGE_BYTES = 4 << 20
 """What joining the small blocks of a queue may take, in the log and in the database."""
+MERGE_S = 0.005
+"""For so long small blocks are joined before appends that wait have their turn."""
 SHRINK_AGAIN_S = 5.0
 """Between two of them: a queue that fills and drains all the time would have the broker do little else."""
 
@@ -578,16 +580,42 @@ class SqliteStorage:
             self._spare_room_on_a_short_disk()
             self._ballast.take(reusable=self._unused_bytes())
             self._flush_note()
-            try:
-                self._store.merge(self._has_room_to_merge)
+            self._store.begin_merge()
+            with self._upkeep():
+                self._tidy_some()
                 self._shrink(connection)
-                if os.fstat(self._log).st_size > self._settings.wal_bytes:
-                    self._fold_log(cut=False)
-            except REFUSALS as exc:
-                error = translate(exc, self._where)
-                if isinstance(error, StorageFailed):
-                    raise self._fail(error) from exc
-                # A full disk undid the upkeep and harmed nothing; damage is for reads and `check` to name.
+                self._fold_a_log_above_its_size()
+
+    def maintain_on(self) -> bool:
+        """See `MaintainsInTurns`."""
+        more = False
+        with self._lock:
+            self._open_connection()
+            with self._upkeep():
+                more = self._tidy_some()
+                self._fold_a_log_above_its_size()
+        return more
+
+    @contextmanager
+    def _upkeep(self) -> Iterator[None]:
+        """A full disk undoes the upkeep and harms nothing; damage is for reads and `check` to name."""
+        try:
+            yield
+        except REFUSALS as exc:
+            error = translate(exc, self._where)
+            if isinstance(error, StorageFailed):
+                raise self._fail(error) from exc
+
+    def _tidy_some(self) -> bool:
+        """Whether there is more to do in this round."""
+        if self._store.remove_left_behind(self._has_room_to_merge):
+            return True
+        ends_at = self._monotonic() + MERGE_S
+        return self._store.merge_some(self._has_room_to_merge, lambda: self._monotonic() >= ends_at)
+
+    def _fold_a_log_above_its_size(self) -> None:
+        if os.fstat(self._log).st_size > self._settings.wal_bytes:
+            self._fold_log(cut=False)
 
     def _require_directory(self) -> None:
         try:

@@ -7,7 +7,16 @@ A `Subject` is one data directory and how to open it. Checks about surviving a r
 nothing (`durable=False`), and those about damage over subjects without a `damage` hook.
 """
 
-from vibemq.testing.storage_conformance import dead_letters, moved_stages, ownership, reads, restarts, threads, upkeep
+from vibemq.testing.storage_conformance import (
+    batches,
+    dead_letters,
+    moved_stages,
+    ownership,
+    reads,
+    restarts,
+    threads,
+    upkeep,
+)
 from vibemq.testing.storage_conformance.records import ALL, NO_LIMIT, added, assert_rows, letter, queue, sequences
 from vibemq.testing.storage_conformance.subject import Check, Subject
 
@@ -27,6 +36,7 @@ __all__ = [
 CHECKS: list[Check] = [
     *reads.CHECKS,
     *restarts.CHECKS,
+    *batches.CHECKS,
     *moved_stages.CHECKS,
     *dead_letters.CHECKS,
     *threads.CHECKS,

@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn, cast
 
 import pytest
@@ -55,6 +57,42 @@ async def test_the_loop_goes_on_while_a_flush_runs_and_hears_of_its_end(store: S
     disk.go.set()
     assert await told == (None, threading.current_thread())
     assert disk.threads[0] is not threading.current_thread()
+
+
+class InTurns(Disk):
+    """Its housekeeping has three parts, and something is appended during the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+        self.append_in_between: Callable[[], object] = lambda: None
+
+    def maintain(self) -> None:
+        self.done.append("begun")
+        self.append_in_between()
+
+    def maintain_on(self) -> bool:
+        self.done.append("gone on")
+        return len(self.done) < 4
+
+
+async def test_an_append_comes_between_the_parts_of_a_round_of_housekeeping() -> None:
+    disk = InTurns()
+    store = Store(cast("IStorageProvider", disk))
+    loop = asyncio.get_running_loop()
+    begin_append = partial(store.begin_append, partial(disk.done.append, "appended"))
+
+    def append() -> None:
+        begun = threading.Event()
+        loop.call_soon_threadsafe(lambda: (begin_append(), begun.set()))
+        assert begun.wait(60)
+
+    disk.append_in_between = append
+    try:
+        await store.maintain()
+    finally:
+        store.abandon()
+    assert disk.done == ["begun", "appended", "gone on", "gone on"]
 
 
 async def test_what_a_flush_raises_is_told(store: Store, disk: Disk) -> None:

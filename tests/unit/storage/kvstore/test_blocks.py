@@ -7,7 +7,7 @@ from vibemq.model.options import QueueOptions
 from vibemq.model.records import GroupCreated, MessagesAdded, QueueCreated, QueueDeleted, Record, StageMoved
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice, StoredState
-from vibemq.storage.kvstore import blocks
+from vibemq.storage.kvstore import blocks, keys
 from vibemq.storage.state.arrivals import Arrivals
 from vibemq.storage.state.changes import Dirty
 from vibemq.storage.state.dead_letter_facts import DeadTable
@@ -61,3 +61,18 @@ def test_blocks_of_a_stage_for_which_nobody_waits_go(waits: int | None) -> None:
         blocks.store_blocks(kv, state, arrivals, dirty.left)
         dirty.clear()
     assert dict(kv.scan(b"\0", b"\xff")) == {}
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_new_blocks_are_joined_to_the_one_before_unless_that_cannot_be_read(damaged: bool) -> None:
+    kv, state, dead = MemoryKV(), StoredState(), DeadTable()
+    rows = Rows.of([pack_row("m", b"x")])
+    apply(state, QueueCreated(1, "q", QueueOptions(), 1, "1"), dead)
+    apply(state, GroupCreated(1, 0, "g", True, 1), dead)
+    for sequence in (1, 2, 3):
+        apply(state, MessagesAdded(1, sequence, 1, rows), dead)
+        blocks.put_block(kv, 1, [Slice(sequence, 1, rows)])
+    if damaged:
+        kv.put(keys.sequence_key(keys.BLOCK_INFO, 1, 1), b"no info at all")
+    assert blocks.merge_blocks(kv, state, 1, 2) is None
+    assert [info.rows for info in blocks.block_infos(kv, 1, 2)] == ([2] if damaged else [3])
