@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.storage.test_lmdb_provider import a_queue, messages, sequences
 from tests.waiting import wait_until
-from vibemq.errors import StorageFull
+from vibemq.errors import StorageFailed, StorageFull
 from vibemq.model.records import HandedOut, Settled
 from vibemq.storage.lmdb import compaction
 from vibemq.storage.lmdb.compaction import COMPACTING
@@ -111,7 +111,8 @@ def test_the_store_is_compacted_by_itself_when_the_disk_is_short(
     drain(provider)
     housekeep_until(provider, lambda: provider.stats().store_bytes < size // 10)
     assert (folder / "store" / "data.mdb").stat().st_size < size // 10
-    assert not (folder / "store" / COMPACTING).exists()
+    # The swap is flushed behind the locks, after the size is seen.
+    housekeep_until(provider, lambda: not (folder / "store" / COMPACTING).exists())
     provider.append([messages(8_001, 10)])
     provider.checkpoint()
     assert sequences(provider, 8_001) == list(range(8_001, 8_011))
@@ -209,6 +210,29 @@ def test_appends_and_reads_go_on_while_the_swap_of_a_compacted_store_is_flushed(
         compacted.result(120)
     provider.checkpoint()
     assert list(provider.check()) == []
+
+
+def test_a_swap_that_cannot_be_flushed_ends_the_store_with_all_of_its_journal(
+    folder: Path, provider: LmdbProvider, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(place: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    fill(provider, 800)
+    drain(provider, 700)
+    with monkeypatch.context() as patched:
+        patched.setattr(compaction, "fsync_folder", fails)
+        with pytest.raises(StorageFailed, match="flush of a compacted store's folder failed"):
+            provider.compact()
+    with pytest.raises(StorageFailed):
+        provider.append([messages(801, 10)])
+    with pytest.raises(StorageFailed):
+        provider.sync()
+    provider.abandon()
+    again = opened(folder, LmdbSettings(), disk)
+    assert sequences(again, 701) == list(range(701, 801))
+    assert list(again.check()) == []
+    again.close()
 
 
 def test_compact_says_what_it_lacks(provider: LmdbProvider, disk: Disk) -> None:

@@ -502,10 +502,17 @@ class LmdbProvider:
 
     def _swap_store(self) -> None:
         """Put the compacted copy in the store's place. The caller has the turn, and there is no checkpointer: the next
-        one may write the new file once this returns."""
+        one may write the new file once this returns.
+
+        Raises:
+            StorageFailed: whether a restart finds the old file or the new one is unknown, so nothing is released.
+        """
         self._map_anew(lambda: compaction.swap_compacted(self._layout))
-        # Behind the locks, which the event loop needs.
-        compaction.flush_swap(self._layout)
+        try:
+            # Behind the locks, which the event loop needs.
+            compaction.flush_swap(self._layout)
+        except OSError as error:
+            raise self._journal.fail("goes no further: the flush of a compacted store's folder", error) from error
 
     def _map_anew(self, between: Callable[[], None] | None = None) -> None:
         """`between`: what is done while nobody has the store mapped."""

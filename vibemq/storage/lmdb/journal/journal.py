@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vibemq.errors import StorageDamaged, StorageFull
+from vibemq.errors import StorageDamaged, StorageFailed, StorageFull
 from vibemq.storage.lmdb.journal.fail_stop import FailStop
 from vibemq.storage.lmdb.journal.large import PreparedRow, RowThreads, large_header, read_row, write_row
 from vibemq.storage.lmdb.journal.pace import RowPace
@@ -245,6 +245,11 @@ class Journal:
             self._dirty[segment.serial] = segment
         self._fail_stop.check()
         return JournalPosition(lsn, segment.serial, 0, size)
+
+    def fail(self, action: str, error: OSError) -> StorageFailed:
+        """The error to raise when the store cannot have what is released from the journal: from here on nothing is
+        appended, flushed or released."""
+        return self._fail_stop.fail(action, error)
 
     def sync(self) -> int:
         """Flush everything appended before the call and return the lsn up to which all is durable.
