@@ -1,8 +1,11 @@
 """What happens to a transient queue in one batch: some of it is written, the rest is not, and all of it is in order."""
 
+import gc
 from collections.abc import Sequence
+from weakref import ref
 
 from vibemq.model.records import (
+    DeadFacts,
     DeadLettered,
     DeadRemoved,
     GroupCreated,
@@ -10,6 +13,7 @@ from vibemq.model.records import (
     GroupMoved,
     HandedOut,
     QueueDeleted,
+    Reason,
     Record,
     Settled,
 )
@@ -59,6 +63,24 @@ def check_a_letter_of_a_transient_queue_comes_and_goes_in_one_batch(subject: Sub
         assert storage.dead_letters() == []
         assert storage.dead_queues() == []
         assert storage.stats().buffered_bytes == 0
+
+
+def check_a_removed_letter_of_a_transient_queue_is_kept_nowhere(subject: Subject) -> None:
+    class Text(str):
+        """One that can be looked for."""
+
+        __slots__ = ("__weakref__",)
+
+    with subject.opened() as (storage, _):
+        _begin(storage)
+        error = Text("late")
+        kept = ref(error)
+        storage.append([DeadLettered(1, 0, [DeadFacts(1, 2, Reason.REJECTED, error, 1, 1, 5, 5)])])
+        del error
+        storage.append([DeadRemoved([1])])
+        storage.append([added(9, 1)])
+        gc.collect()
+        assert kept() is None
 
 
 def check_a_transient_queue_lives_and_dies_in_one_batch(subject: Subject) -> None:

@@ -119,6 +119,8 @@ class JournaledDead(StoredDead):
 
     def remove(self, dead_id: int) -> DeadEntry | None:
         entry = super().remove(dead_id)
+        # Nothing is reverted here: what the journal refuses is not applied.
+        self._volatile_removed.clear()
         if entry is not None and not self._is_volatile(entry.queue_id):
             self._note_removed(dead_id, entry)
             self._note_change(dead_id)
