@@ -33,7 +33,7 @@ NAME_SHOWN = 64
 
 
 @dataclass(slots=True)
-class Done:
+class DoneSoFar:
     """How many things an operation that goes by steps has changed so far."""
 
     count: int = 0
@@ -50,7 +50,7 @@ class Caller:
     check_again: Callable[[], object] = field(default=lambda: None, repr=False, compare=False)
     """Asks once more for the login and the rights of the operation, for one that has waited. Raises AuthFailed,
     NotAuthorized."""
-    done: Done = field(default_factory=Done, repr=False, compare=False)
+    done: DoneSoFar = field(default_factory=DoneSoFar, repr=False, compare=False)
 
     async def step(self, local: CommandSession, make: Callable[[int, int], Command]) -> Any:
         """Have a step of the operation decided, as `CommandSession.ask`, if the caller may still have it done. Nothing
