@@ -118,6 +118,7 @@ class Chances:
         self._random = random
         self._longest = longest
         self._now = 1_000
+        self._weights = [random.choice([6, 2]), *(random.choice([0, 1, 6]) for _ in range(8))]
 
     def first(self) -> list[Record]:
         options = QueueOptions(retention=self._random.choice([Retention.SETTLED, Retention.SETTLED, Retention.LOG]))
@@ -131,7 +132,7 @@ class Chances:
         if queue.next_sequence == 1:
             return self.added(queue)
         group = self._random.choice([*queue.groups, 0])
-        match self._random.choices(range(9), [6, 3, 6, 2, 1, 1, 1, 1, 1])[0]:
+        match self._random.choices(range(9), self._weights)[0]:
             case 0:
                 return self.added(queue)
             case 1:
@@ -191,7 +192,7 @@ class Chances:
     def _runs(self, queue: StoredQueue) -> list[Run]:
         """Long or short ones, near or far apart, sometimes not in order."""
         last = queue.next_sequence - 1
-        match self._random.randrange(5):
+        match self._random.randrange(7):
             case 0:
                 return [(1, last)]
             case 1:
@@ -201,6 +202,21 @@ class Chances:
             case 2:
                 middle = self._random.randint(1, last)
                 return [self._random.choice([(1, middle), (middle, last)])]
+            case 3 if queue.chunks:
+                # Some of neighbouring chunks, or all.
+                at = self._random.randrange(len(queue.chunks))
+                near = queue.chunks[at : at + self._random.randint(1, 6)]
+                edges = sorted(self._random.choice([chunk.first, chunk.last]) for chunk in near)
+                shift = self._random.choice([0, 0, 1])
+                return [
+                    (first, max(first, second - shift)) for first, second in zip(edges[::2], edges[1::2], strict=False)
+                ] or [(edges[0], edges[0])]
+            case 4 if len(queue.chunks) > 2:
+                # What is left of a chunk, with the end of the one before it.
+                at = self._random.randrange(2, len(queue.chunks))
+                start = max(queue.chunks[at - 1].last - 1, queue.chunks[at - 1].first)
+                left = waiting_runs(queue, start, queue.chunks[at].last)
+                return [(queue.chunks[at - 2].first,) * 2, *left]
             case _:
                 some = [self._random.randint(1, last) for _ in range(self._random.randint(1, 6))]
                 reach = self._random.choice([0, 3, 100, last])

@@ -13,7 +13,7 @@ from vibemq.model.instants import Instants
 from vibemq.model.options import DEDUP_IDS_MAX, QueueOptions, Retention
 from vibemq.model.records import ALL_GROUPS, MessagesAdded, StageMoved
 from vibemq.model.runs import Run, RunSet, gaps, runs_of
-from vibemq.model.stored import Chunk, StoredGroup, StoredQueue
+from vibemq.model.stored import Chunk, StoredQueue
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
 from vibemq.storage.state.liveness import (
     MANY_GROUPS,
@@ -286,7 +286,7 @@ def _drop_chunks(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | None) -
                 before, was_kept = was_kept, is_kept(queue, chunk) or _is_in_log(queue, chunk)
                 if was_kept:
                     if goes_on and before:
-                        at = _pass_kept(queue, queue.groups.get(chunk.keeper), at, last)
+                        at = _pass_kept(queue, chunk, at, last)
                     continue
                 if before is False:
                     waiting_from = next_waiting(queue, chunk.last + 1)
@@ -302,14 +302,12 @@ def _is_in_log(queue: StoredQueue, chunk: Chunk) -> bool:
     return queue.options.retention is Retention.LOG and any_waiting(queue, chunk.first, chunk.last)
 
 
-def _pass_kept(queue: StoredQueue, keeper: StoredGroup | None, at: int, last: int) -> int:
-    """The index behind some chunks, none or all of those up to `last`, that are kept from this one on.
-
-    Args:
-        keeper: a group that waits for the chunk before it; None: the log keeps that one.
-    """
-    chunks = queue.chunks
-    if keeper is not None:
+def _pass_kept(queue: StoredQueue, before: Chunk, at: int, last: int) -> int:
+    """The index behind some chunks, none or all of those up to `last`, that are kept from this one on. So is the one
+    before it."""
+    chunks, keeper = queue.chunks, None
+    if queue.options.retention is not Retention.LOG:
+        keeper = queue.groups[before.keeper]
         for chunk in chunks[at : at + _PASSED_TOGETHER]:
             if chunk.first > last or not waits_for_some(keeper, chunk.first, chunk.last):
                 return at

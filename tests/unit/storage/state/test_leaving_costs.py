@@ -182,3 +182,16 @@ def test_values_of_messages_that_another_group_waits_for_are_not_looked_at(case:
 def test_values_leave_in_pages(groups: int, case: Case) -> None:
     few, many = (cost(with_values(chunks, groups=groups), case) for chunks in (FEW // 10, FEW))
     assert (many - few) / (EACH * (FEW - FEW // 10)) < 0.5, "instructions for each message"
+
+
+def test_a_chunk_of_a_log_goes_though_a_group_was_moved_back_before_it() -> None:
+    state = state_of(3, groups=1, retention=Retention.LOG)
+    before, last = 2 * EACH, 3 * EACH
+    runs = [(5, 5), (before, last - 9)]
+    for record in (
+        Dropped(Q, [(last - 8, last)], Reason.PURGED),
+        GroupMoved(Q, 0, 1, 1),
+        Dropped(Q, runs, Reason.PURGED),
+    ):
+        apply(state, record, DeadTable())
+    assert [chunk.first for chunk in state.queues[Q].chunks] == [1, EACH + 1]
