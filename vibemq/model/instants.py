@@ -330,6 +330,83 @@ class Instants(MutableMapping[int, int]):
                 del page[at]
         self._count -= count
 
+    def remove_ranges(self, ranges: Sequence[Run]) -> set[int]:
+        """Remove what is in the ranges, which ascend and do not overlap. Costs what is there, however long they are.
+
+        Returns:
+            A sequence of each page that had some of it, in or beside the ranges.
+        """
+        changed: set[int] = set()
+        at = 0
+        while at < len(ranges) and self._numbers:
+            first, last = ranges[at]
+            if first >> PAGE_SHIFT == last >> PAGE_SHIFT and first >> PAGE_SHIFT in self._pages:
+                if self._remove_part(first >> PAGE_SHIFT, first & _MASK, last & _MASK):
+                    changed.add(first & ~_MASK)
+                at += 1
+                continue
+            index = bisect_left(self._numbers, first >> PAGE_SHIFT)
+            if index == len(self._numbers):
+                break
+            start = self._numbers[index] << PAGE_SHIFT
+            if start > last:
+                # On with the range that reaches up to the next page.
+                at = bisect_left(ranges, start, at + 1, key=_last_of)
+                continue
+            whole_first, whole_last = first + _MASK >> PAGE_SHIFT, (last + 1 >> PAGE_SHIFT) - 1
+            for number in {first >> PAGE_SHIFT, last >> PAGE_SHIFT}:
+                base = number << PAGE_SHIFT
+                if not whole_first <= number <= whole_last and self._remove_part(
+                    number, max(first - base, 0), min(last - base, _MASK)
+                ):
+                    changed.add(base)
+            if whole_first <= whole_last:
+                changed.update(number << PAGE_SHIFT for number in self._drop_pages(whole_first, whole_last))
+            at += 1
+        if not self._count:
+            self.clear()
+        return changed
+
+    def _remove_part(self, number: int, low: int, high: int) -> bool:
+        """Remove what is in a page from one place to another; whether anything was."""
+        page = self._pages.get(number)
+        if page is None or not _has_any(page, low, high):
+            return False
+        if number in self._shared:
+            page = self._own(number, page)
+        if isinstance(page, tuple):
+            self._keep_bits(number, page, ~((1 << high - low + 1) - 1 << low))
+            return True
+        if isinstance(page, array):
+            width = high - low + 1
+            gone = width - page[low : high + 1].count(0)
+            page[low : high + 1] = array(page.typecode, bytes(page.itemsize * width))
+            self._fill[number] -= gone
+            if not self._fill[number]:
+                del self._fill[number]
+                self._drop(number)
+        else:
+            before = len(page)
+            for place in _places_in(page, low, high):
+                del page[place]
+            gone = before - len(page)
+            if not page:
+                self._drop(number)
+        self._count -= gone
+        return True
+
+    def _drop_pages(self, first: int, last: int) -> list[int]:
+        """Drop the pages of these numbers; those that were there."""
+        low, high = bisect_left(self._numbers, first), bisect_right(self._numbers, last)
+        numbers = self._numbers[low:high]
+        for number in numbers:
+            self._count -= self._size_of(number)
+            del self._pages[number]
+            self._fill.pop(number, None)
+            self._shared.discard(number)
+        del self._numbers[low:high]
+        return numbers
+
     def _size_of(self, number: int) -> int:
         page = self._pages[number]
         if isinstance(page, tuple):
@@ -453,6 +530,20 @@ class Instants(MutableMapping[int, int]):
             found += self._of_page(number, max(first - base, 0), min(last - base, _MASK))
         return found
 
+    def meets(self, first: int, last: int) -> bool:
+        """Whether there is any in [first, last]."""
+        if first >> PAGE_SHIFT == last >> PAGE_SHIFT:
+            page = self._pages.get(first >> PAGE_SHIFT)
+            return page is not None and _has_any(page, first & _MASK, last & _MASK)
+        low = bisect_left(self._numbers, first >> PAGE_SHIFT)
+        high = bisect_right(self._numbers, last >> PAGE_SHIFT)
+        # Of three pages one lies within, and none is empty.
+        return high - low > 2 or any(
+            _has_any(self._pages[number], max(first - base, 0), min(last - base, _MASK))
+            for number in self._numbers[low:high]
+            for base in (number << PAGE_SHIFT,)
+        )
+
     def runs_within(self, first: int, last: int) -> list[Run]:
         """The same as runs."""
         return runs_of_ascending(self.within(first, last))
@@ -540,6 +631,26 @@ def _found(page: _Page, place: int) -> int:
     if isinstance(page, tuple):
         return page[0] if page[1] >> place & 1 else 0
     return _at(page, place)
+
+
+def _has_any(page: _Page, low: int, high: int) -> bool:
+    """Whether the page has an instant from one place to another."""
+    if isinstance(page, tuple):
+        return page[1] >> low & (1 << high - low + 1) - 1 != 0
+    if isinstance(page, array):
+        return any(page[low : high + 1])
+    return bool(_places_in(page, low, high))
+
+
+def _places_in(page: dict[int, int], low: int, high: int) -> list[int]:
+    """The places of a page from one to another, found by walking whichever is shorter."""
+    if high - low < len(page):
+        return [place for place in range(low, high + 1) if place in page]
+    return [place for place in page if low <= place <= high]
+
+
+def _last_of(run: Run) -> int:
+    return run[1]
 
 
 def _packed(row: list[int]) -> "array[int]":

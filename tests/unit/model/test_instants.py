@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.guard.counting import instructions
 from vibemq.model import instants as module
 from vibemq.model.extras.columns import each_of
 from vibemq.model.instants import Instants
@@ -198,3 +199,48 @@ def test_some_notes_reach_as_far_as_they_are(puts: list[tuple[int, int, int]], s
         assert reach is not None
         assert reach[0] == there[0]
         assert reach[1] == END or (reach[1] in model and len(instants.within(start, reach[1])) >= most)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6_000), st.integers(1, 1_500), st.sampled_from([0, 1, 1 << 40])), max_size=4),
+    st.lists(st.integers(1, 6_000), max_size=4),
+    st.lists(st.tuples(st.integers(0, 8_000), st.sampled_from([0, 2, 900, 4_000])), max_size=5),
+)
+def test_whatever_is_in_ranges_is_removed(
+    puts: list[tuple[int, int, int]], lone: list[int], wanted: list[tuple[int, int]]
+) -> None:
+    model = dict.fromkeys(lone, 3)
+    for start, count, number in puts:
+        model |= {sequence: number * sequence or 5 for sequence in range(start, start + count)}
+    instants = Instants(model.items())
+    copy, before = instants.copy(), dict(model)
+    ranges = runs_of({sequence for start, more in wanted for sequence in range(start, start + more + 1)})
+    gone = {sequence for first, last in ranges for sequence in range(first, last + 1)} & model.keys()
+    assert all(instants.meets(*run) == any(run[0] <= sequence <= run[1] for sequence in model) for run in ranges)
+    changed = instants.remove_ranges(ranges)
+    assert {sequence >> module.PAGE_SHIFT for sequence in changed} == {s >> module.PAGE_SHIFT for s in gone}
+    assert len(changed) == len({sequence >> module.PAGE_SHIFT for sequence in changed})
+    for sequence in gone:
+        del model[sequence]
+    assert (instants, len(instants), list(instants)) == (model, len(model), sorted(model))
+    assert (copy, len(copy), list(copy)) == (before, len(before), sorted(before))
+    instants[9] = model[9] = 9
+    assert (instants, len(instants)) == (model, len(model))
+
+
+def test_what_many_ranges_cost_is_what_is_there() -> None:
+    def cost(count: int) -> int:
+        ranges = [(first, first + 1) for first in range(0, 3 * count, 3)]
+        some = Instants(dict.fromkeys((ranges[0][0], ranges[-1][0]), 5))
+        return sum(instructions(lambda: some.remove_ranges(ranges)).values())
+
+    assert cost(100_000) < 1.5 * cost(5_000)
+
+
+def test_whole_pages_are_removed_without_a_look_at_what_is_in_them() -> None:
+    def cost(pages: int) -> int:
+        some = Instants()
+        some.put_columns(range(1, pages * module.PAGE), 5)
+        return sum(instructions(lambda: some.remove_ranges([(5, (pages - 1) * module.PAGE)])).values())
+
+    assert cost(66) - cost(34) < 32 * 100

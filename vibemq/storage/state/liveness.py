@@ -7,7 +7,7 @@ alive       waiting, or a dead letter points at it
 from collections.abc import Iterable
 
 from vibemq.model.options import Retention
-from vibemq.model.runs import Run, RunSet, run_count
+from vibemq.model.runs import END, Run, RunSet, run_count
 from vibemq.model.stored import StoredGroup, StoredQueue
 
 MANY_GROUPS = 16
@@ -58,11 +58,6 @@ def floor_of_many(queue: StoredQueue) -> int:
         if its_floor <= floor:
             floor, queue.floor_keeper = its_floor, group.group_id
     return floor
-
-
-def floor_of(queue: StoredQueue) -> int:
-    """`waiting_floor`, which makes containers for groups that have none; of many groups without."""
-    return waiting_floor(queue) if len(queue.groups) < MANY_GROUPS else floor_of_many(queue)
 
 
 def is_surely_waiting(queue: StoredQueue, last: int) -> bool:
@@ -116,6 +111,41 @@ def first_waiting(group: StoredGroup, first: int) -> int:
         for pending, _ in group.pending.front(1, first):
             found = min(found, pending)
     return found
+
+
+def next_waiting(queue: StoredQueue, first: int) -> int:
+    """The first sequence from there on that may be waiting: none between them is. END: nothing is any more."""
+    if queue.deleted:
+        return END
+    if queue.options.retention is Retention.LOG:
+        if queue.has("dropped"):
+            for start, stop in queue.dropped.touching(first, first):
+                first = stop + 1 if start <= first <= stop else first
+        return first
+    return min((first_waiting(group, first) for group in queue.groups.values()), default=END)
+
+
+def last_waiting(queue: StoredQueue, group: StoredGroup | None, first: int) -> int:
+    """How far everything from there on is certainly waiting, for the group or in the log; `first - 1`: unknown."""
+    if queue.options.retention is Retention.LOG:
+        return _end_before(queue.dropped, first) if queue.has("dropped") else END
+    if group is None:
+        return first - 1
+    if group.head <= first:
+        last = _end_before(group.taken, first) if group.has("taken") else END
+        if last >= first:
+            return last
+    if group.has("pending"):
+        for start, stop in group.pending.touching(first, first):
+            if start <= first <= stop:
+                return stop
+    return first - 1
+
+
+def _end_before(runs: RunSet, first: int) -> int:
+    """The last sequence from there on before the runs; `first - 1`, when it is in one."""
+    following = runs.front(1, first)
+    return following[0][0] - 1 if following else END
 
 
 def waits_for_some(group: StoredGroup, first: int, last: int) -> bool:

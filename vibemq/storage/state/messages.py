@@ -5,21 +5,23 @@ Part of the reducer (`reducer.py`); no function here knows groups' progress exce
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 
 from vibemq.model.extras.columns import ExtraColumns, columns_of
 from vibemq.model.extras.dedup_table import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK, remembered
 from vibemq.model.instants import Instants
 from vibemq.model.options import DEDUP_IDS_MAX, QueueOptions, Retention
 from vibemq.model.records import ALL_GROUPS, MessagesAdded, StageMoved
-from vibemq.model.runs import Run, RunSet, runs_of
+from vibemq.model.runs import Run, RunSet, gaps, runs_of
 from vibemq.model.stored import Chunk, StoredQueue
 from vibemq.storage.state.changes import Dirty, RunKind, ValueKind
 from vibemq.storage.state.liveness import (
+    MANY_GROUPS,
     alive_runs,
     any_waiting,
-    floor_of,
     is_waiting,
+    last_waiting,
+    next_waiting,
     waiting_runs,
     waits_for_all,
     waits_for_some,
@@ -32,6 +34,13 @@ AGED_CHUNK_SPAN_MS_MAX = 1_000
 _PRUNED_TOGETHER = 2_000
 _DATED_MAX = 4_000
 """Where that many chunks are younger than 100 minutes, they span less than two seconds each."""
+_LONG = 1_000
+"""Runs from which on it is worthwhile to ask whether they are kept before it is known what is in them."""
+_PASSED_TOGETHER = 16
+"""Chunks that a group waits for which are looked at one by one, before it is asked how far it waits for everything: a
+group that has settled some of each does not wait for much."""
+_CUTS_MAX = 8
+"""Pieces that are cut out of a list one by one; each moves all behind it. More are left out of a copy."""
 
 
 def add(queue: StoredQueue, record: MessagesAdded, dirty: Dirty | None) -> None:
@@ -216,17 +225,30 @@ def _prune_dedup(queue: StoredQueue, now: int, most: int, dirty: Dirty | None) -
 
 
 def may_have_left(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | None) -> None:
-    """Some group (or the DLQ) let go of the runs: forget what belongs to messages that nobody keeps any more."""
+    """Somebody (a group, the log, the DLQ) let go of the runs: forget what belongs to messages that nobody keeps any
+    more."""
     if not runs:
         return
     if dirty is not None:
         dirty.mark_left(queue.queue_id, runs)
-    _drop_chunks(queue, min(first for first, _ in runs), max(last for _, last in runs), dirty)
+    _drop_chunks(queue, runs, dirty)
+    if not (queue.priorities or queue.expires or queue.delayed):
+        return
+    if len(queue.groups) > 1:
+        runs = [run for run in runs if run[1] - run[0] < _LONG or not _is_kept_whole(queue, *run)]
     if queue.priorities:
         _forget_priorities(queue, runs, dirty)
     for kind, values in ((ValueKind.EXPIRES, queue.expires), (ValueKind.DELAYED, queue.delayed)):
         if values:
             _forget_values(queue, kind, values, runs, dirty)
+
+
+def groups_let_go(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | None) -> None:
+    """As `may_have_left`, where it was groups: a log keeps its messages, whatever they do."""
+    if queue.options.retention is not Retention.LOG:
+        may_have_left(queue, runs, dirty)
+    elif runs and dirty is not None:
+        dirty.mark_left(queue.queue_id, runs)
 
 
 def everything_may_have_left(queue: StoredQueue, dirty: Dirty | None) -> None:
@@ -243,29 +265,68 @@ def keys_within(values: Mapping[int, object], run: Run) -> list[int]:
     return [sequence for sequence in values if first <= sequence <= last]
 
 
-def _drop_chunks(queue: StoredQueue, first: int, last: int, dirty: Dirty | None) -> None:
-    """Drop the chunks that overlap [first, last] and hold no waiting message."""
+def _drop_chunks(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | None) -> None:
+    """Drop the chunks that overlap the runs and hold no waiting message.
+
+    After two neighbours of which the same was found, one look goes as far as everything, or nothing, is waiting. So
+    most records take a few looks, however many chunks there are.
+    """
     chunks = queue.chunks
-    low = bisect_left(chunks, first, key=_chunk_last)
-    high = low
-    gone: list[int] = []
-    floor = 0
-    while high < len(chunks) and chunks[high].first <= last:
-        chunk = chunks[high]
-        # To look at all groups once is enough, however many chunks they have settled.
-        if chunk.last < floor:
-            gone.append(high)
-        elif not is_kept(queue, chunk):
-            floor = floor or floor_of(queue)
-            if chunk.last < floor or not any_waiting(queue, chunk.first, chunk.last):
-                gone.append(high)
-        high += 1
-    if not gone:
-        return
+    gone: list[tuple[int, int]] = []
+    at, waiting_from = 0, 0
+    was_kept: bool | None = None
+    for first, last in runs if len(runs) == 1 else sorted(runs):
+        if at < len(chunks) and chunks[at].last < first:
+            at = bisect_left(chunks, first, at + 1, key=_chunk_last)
+        while at < len(chunks) and chunks[at].first <= last:
+            chunk, start = chunks[at], at
+            at += 1
+            goes_on = at < len(chunks) and chunks[at].first <= last
+            if chunk.last >= waiting_from:
+                before, was_kept = was_kept, is_kept(queue, chunk) or _is_in_log(queue, chunk)
+                if was_kept:
+                    if goes_on and before:
+                        at = _pass_kept(queue, chunk, at, last)
+                    continue
+                if before is False:
+                    waiting_from = next_waiting(queue, chunk.last + 1)
+            if goes_on and chunks[at].last < waiting_from:
+                end = bisect_right(chunks, last, at + 1, key=_chunk_first)
+                at = bisect_left(chunks, waiting_from, at + 1, end, key=_chunk_last)
+            gone.append((start, at))
+    if gone:
+        _delete_chunks(queue, gone, dirty)
+
+
+def _is_in_log(queue: StoredQueue, chunk: Chunk) -> bool:
+    return queue.options.retention is Retention.LOG and any_waiting(queue, chunk.first, chunk.last)
+
+
+def _pass_kept(queue: StoredQueue, before: Chunk, at: int, last: int) -> int:
+    """The index behind some chunks, none or all of those up to `last`, that are kept from this one on. So is the one
+    before it."""
+    chunks, keeper = queue.chunks, None
+    if queue.options.retention is not Retention.LOG:
+        keeper = queue.groups[before.keeper]
+        for chunk in chunks[at : at + _PASSED_TOGETHER]:
+            if chunk.first > last or not waits_for_some(keeper, chunk.first, chunk.last):
+                return at
+            at += 1
+    end = min(last_waiting(queue, keeper, chunks[at - 1].last + 1), last)
+    return bisect_right(chunks, end, at, key=_chunk_first)
+
+
+def _delete_chunks(queue: StoredQueue, gone: Sequence[tuple[int, int]], dirty: Dirty | None) -> None:
+    """`gone`: (from, to) of indexes, ascending."""
+    chunks, queue_id = queue.chunks, queue.queue_id
     if dirty is not None:
-        dirty.chunks.update((queue.queue_id, chunks[index].first) for index in gone)
-    dropped = set(gone)
-    chunks[low:high] = [chunks[index] for index in range(low, high) if index not in dropped]
+        dirty.chunks.update((queue_id, chunk.first) for start, stop in gone for chunk in chunks[start:stop])
+    if len(gone) <= _CUTS_MAX:
+        for start, stop in reversed(gone):
+            del chunks[start:stop]
+        return
+    low, high = gone[0][0], gone[-1][1]
+    chunks[low:high] = [chunk for (_, stop), (start, _) in pairwise(gone) for chunk in chunks[stop:start]]
 
 
 def is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
@@ -303,12 +364,20 @@ def group_order(queue: StoredQueue) -> list[int]:
 
 
 def _is_kept_whole(queue: StoredQueue, first: int, last: int) -> bool:
-    """Whether one group, that is known to wait for the chunk of the run, waits for the whole run."""
+    """Whether the group that is known to wait for the chunk of the run waits for the whole run. Of many groups one that
+    does is found, as to ask all of them what the run holds takes long."""
     index = bisect_left(queue.chunks, first, key=_chunk_last)
-    if index == len(queue.chunks) or queue.deleted:
+    if index == len(queue.chunks) or queue.chunks[index].first > last or queue.options.retention is Retention.LOG:
         return False
-    keeper = queue.groups.get(queue.chunks[index].keeper)
+    chunk = queue.chunks[index]
+    if len(queue.groups) >= MANY_GROUPS and not is_kept(queue, chunk):
+        return False
+    keeper = queue.groups.get(chunk.keeper)
     return keeper is not None and waits_for_all(keeper, first, last)
+
+
+def _chunk_first(chunk: Chunk) -> int:
+    return chunk.first
 
 
 def _chunk_last(chunk: Chunk) -> int:
@@ -327,7 +396,7 @@ def _forget_priorities(queue: StoredQueue, runs: Sequence[Run], dirty: Dirty | N
 def _forget_priority(
     queue: StoredQueue, priority: int, members: RunSet, first: int, last: int, dirty: Dirty | None
 ) -> None:
-    if _is_kept_whole(queue, first, last):
+    if len(queue.groups) > 1 and _is_kept_whole(queue, first, last):
         return
     # A dead letter shows its priority, so the DLQ keeps it as well.
     kept = alive_runs(queue, first, last)
@@ -345,21 +414,21 @@ def _forget_priority(
 def _forget_values(
     queue: StoredQueue, kind: ValueKind, values: Instants, runs: Sequence[Run], dirty: Dirty | None
 ) -> None:
-    for run in runs:
-        if run[0] == run[1] and len(queue.groups) <= 1:
+    is_shared = len(queue.groups) > 1
+    for first, last in runs:
+        if first == last:
             # As most that have a delay of their own: nothing is worth a closer look.
-            found = [run[0]] if run[0] in values and not is_waiting(queue, run[0]) else []
-            for sequence in found:
-                del values[sequence]
+            if (
+                first in values
+                and not (is_shared and _is_kept_whole(queue, first, first))
+                and not is_waiting(queue, first)
+            ):
+                del values[first]
                 if dirty is not None:
-                    dirty.mark_value(queue.queue_id, ALL_GROUPS, kind, sequence)
+                    dirty.mark_value(queue.queue_id, ALL_GROUPS, kind, first)
             continue
-        found = values.within(*run)
-        if not found or _is_kept_whole(queue, *run):
+        if not values.meets(first, last) or (is_shared and _is_kept_whole(queue, first, last)):
             continue
-        kept = RunSet(waiting_runs(queue, *run))
-        gone = [sequence for sequence in found if sequence not in kept] if kept else found
-        if gone:
-            values.remove_all(gone)
-            if dirty is not None:
-                dirty.mark_values(queue.queue_id, ALL_GROUPS, kind, gone)
+        changed = values.remove_ranges(gaps(waiting_runs(queue, first, last), first, last))
+        if changed and dirty is not None:
+            dirty.mark_values(queue.queue_id, ALL_GROUPS, kind, sorted(changed))

@@ -273,7 +273,7 @@ def _group_record(
     else:
         del queue.groups[record.group_id]
     if first <= last:
-        messages.may_have_left(queue, [(first, last)], dirty)
+        messages.groups_let_go(queue, [(first, last)], dirty)
 
 
 def _move(group: StoredGroup, head: int, epoch: int) -> None:
@@ -446,7 +446,7 @@ def _settled(state: StoredState, record: Settled, dirty: Dirty | None) -> None:
             continue
         for run in record.runs:
             _settle(queue, group, run, dirty)
-    messages.may_have_left(queue, record.runs, dirty)
+    messages.groups_let_go(queue, record.runs, dirty)
 
 
 def _settle_unheard(queue: StoredQueue, group: StoredGroup, runs: Sequence[Run], dirty: Dirty | None) -> bool:
@@ -554,7 +554,7 @@ def _dead_lettered(state: StoredState, record: DeadLettered, dead: DeadIndex, di
         queue.letters += 1
         state.next_dead_id = max(state.next_dead_id, letter.dead_id + 1)
         state.instant = max(state.instant, letter.dead_at)
-    messages.may_have_left(queue, runs, dirty)
+    messages.groups_let_go(queue, runs, dirty)
 
 
 def _dead_removed(state: StoredState, record: DeadRemoved, dead: DeadIndex, dirty: Dirty | None) -> None:
