@@ -1,7 +1,7 @@
 """Every filter of dead letters, alone and with others, finds what looking at all letters finds."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,12 +15,15 @@ from vibemq.model.dead.fingerprint import fingerprint, fingerprint_text
 from vibemq.model.options import QueueOptions
 from vibemq.model.records import ALL_GROUPS, DeadFacts, DeadLettered, GroupCreated, MessagesAdded, QueueCreated, Reason
 from vibemq.model.rows import Rows, pack_row
-from vibemq.model.stored import DamagedLetter
+from vibemq.model.stored import DamagedLetter, DeadPage, DeadPageWanted, StoredState
 from vibemq.operations.dead_letters import DeadLetterReader, DeadLetters, LetterAccess
 from vibemq.operations.dead_letters.letters import LetterPageArguments
+from vibemq.operations.dead_letters.stretches import IdStretches
 from vibemq.operations.messages import REPLAY_COUNT
 from vibemq.operations.registry import Caller
+from vibemq.storage.kvstore.dead.pages import page
 from vibemq.storage.memory.provider import MemoryStorage
+from vibemq.storage.state.dead_groups import DeadEntry
 
 NOW = 2_000
 QUEUES = {1: "a", 2: "b"}
@@ -218,5 +221,62 @@ def test_of_letters_that_are_named_each_is_counted_once_however_many_pages_they_
             found += [letter["dead_id"] for letter in answer["letters"]]
             examined, after = examined + answer["examined"], answer["next"]
         assert (sorted(found), sorted(damaged), examined) == ([10, 200, 390], [100, 300], 5)
+
+    asyncio.run(main())
+
+
+class WithoutRows:
+    """A store of facts, some of which cannot be read."""
+
+    def __init__(self, sound: Collection[int], damaged: Collection[int]) -> None:
+        self._sound, self._ids = sound, sorted({*sound, *damaged})
+        self._state = StoredState()
+
+    async def dead_page(self, wanted: DeadPageWanted) -> DeadPage:
+        def walk(damaged: list[DamagedLetter]) -> Iterator[tuple[int, DeadEntry, int]]:
+            for dead_id in reversed(self._ids) if wanted.newest_first else self._ids:
+                if not wanted.after < dead_id < wanted.below:
+                    continue
+                if dead_id in self._sound:
+                    yield dead_id, DeadEntry(1, "", DeadFacts(dead_id, dead_id, Reason.REJECTED, "", 1, 0, 0, 0)), 1
+                else:
+                    damaged.append(DamagedLetter(dead_id, 0, "", "its facts cannot be read"))
+
+        return page(self._state, walk, cast(Any, None), "", wanted)
+
+
+@settings(max_examples=300)
+@given(
+    sound=st.sets(st.integers(1, 300), max_size=20),
+    damaged=st.sets(st.integers(1, 300), max_size=10),
+    named=st.sets(st.integers(0, 320), min_size=1, max_size=30),
+    newest_first=st.booleans(),
+    limit=st.sampled_from([1, 3, 100]),
+)
+def test_of_letters_that_are_named_those_that_are_there_are_found_once(
+    sound: set[int], damaged: set[int], named: set[int], newest_first: bool, limit: int
+) -> None:
+    damaged -= sound
+    reader = DeadLetterReader(cast(Any, WithoutRows(sound, damaged)))
+
+    async def main() -> None:
+        letters, told, after, below = list[int](), list[int](), 0, 400
+        while True:
+            found = await reader.find(
+                lambda facts, queue: facts.dead_id in named,
+                stretches=IdStretches(named),
+                after=after,
+                below=below,
+                newest_first=newest_first,
+                limit=limit,
+                rows=False,
+            )
+            letters += [letter.facts.dead_id for letter in found.letters]
+            told += [letter.dead_id for letter in found.damaged if letter.dead_id in named]
+            if found.done:
+                break
+            after, below = (after, found.last) if newest_first else (found.last, below)
+        assert letters == sorted(named & sound, reverse=newest_first)
+        assert told == sorted(named & damaged, reverse=newest_first)
 
     asyncio.run(main())

@@ -151,11 +151,12 @@ class DeadLetterReader:
         page = await self._store.dead_page(
             replace(rest, choice=EVERY_LETTER, limit=1, scan=1, rows=False, fits=_every_letter)
         )
-        if not page.is_ready:
+        there = [letter.facts.dead_id for letter in page.letters] + [letter.dead_id for letter in page.damaged]
+        if there:
+            return min(last, max(there) + 1) if whole.newest_first else max(last, min(there) - 1)
+        if not page.is_ready or not page.done:
             return last
-        if not page.examined:
-            return whole.after + 1 if whole.newest_first else whole.below - 1
-        return min(last, page.last + 1) if whole.newest_first else max(last, page.last - 1)
+        return whole.after + 1 if whole.newest_first else whole.below - 1
 
     async def groups(self, wanted: DeadGroupsWanted) -> AsyncIterator[list[DeadGroup]]:
         """All groups that fit, in parts, ascending by key; the loop has a turn after each part."""

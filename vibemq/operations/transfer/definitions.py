@@ -7,7 +7,15 @@ from typing import Annotated, Any
 
 from pydantic import Field, SkipValidation
 
-from vibemq.errors import InvalidOptions, InvalidPayload, InvalidQueueName, QueueExists, StorageFailed, VibeMQError
+from vibemq.errors import (
+    AuthError,
+    InvalidOptions,
+    InvalidPayload,
+    InvalidQueueName,
+    QueueExists,
+    StorageFailed,
+    VibeMQError,
+)
 from vibemq.model.commands import CreateQueue
 from vibemq.model.options import QueueOptions, options_from_dict, options_to_dict
 from vibemq.operations.arguments import Arguments, Options, QueueName, read
@@ -62,7 +70,7 @@ class Definitions:
                 except QueueExists:
                     # Somebody else was faster.
                     known = self._engine.options_of(queue)
-                except StorageFailed:
+                except (AuthError, StorageFailed):
                     raise
                 except VibeMQError as error:
                     if not created:
@@ -71,6 +79,7 @@ class Definitions:
                     break
             if known is None:
                 created.append(queue)
+                caller.done.count += not wanted.dry_run
             elif names := _different(known[1], options):
                 different.append({"queue": queue, "options": names})
             else:

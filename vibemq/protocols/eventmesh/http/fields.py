@@ -24,7 +24,13 @@ from vibemq.protocols.eventmesh.messages.json_scan import (
     list_items,
     values_in,
 )
-from vibemq.protocols.eventmesh.messages.large_json import PARSED_BYTES_MAX, VALUES_MAX, JsonSplitter, is_large
+from vibemq.protocols.eventmesh.messages.large_json import (
+    LARGE_JSON_BYTES,
+    PARSED_BYTES_MAX,
+    VALUES_MAX,
+    JsonSplitter,
+    is_large,
+)
 from vibemq.protocols.eventmesh.messages.nesting import text_of
 
 FIELDS_MAX = 256
@@ -154,9 +160,14 @@ def read_json_fields(body: bytes) -> Steps[dict[str, str]]:
     return fields
 
 
-def json_value(body: bytes | str) -> Any:
-    """Raises EventMeshRefusal: it is no JSON, or has too many values."""
-    _check_values(body, "the body")
+def json_value(body: bytes | str, *, is_text: bool = False) -> Any:
+    """`is_text`: it begins as a text, of which nothing but that is read.
+
+    Raises:
+        EventMeshRefusal: it is no JSON, or has too many values.
+    """
+    if not is_text or len(body) > LARGE_JSON_BYTES:
+        _check_values(body, "the body")
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:

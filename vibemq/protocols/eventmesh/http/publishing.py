@@ -118,7 +118,8 @@ def _items(raw: bytes, what: str) -> Iterator[bytes | int]:
 
 def _text_in_json(text: str) -> str:
     """Of JSON in JSON. Raises EventMeshRefusal."""
-    value = json_value(text)
+    # One text is read quickly, whatever stands in it.
+    value = json_value(text, is_text=text.lstrip(_BLANK)[:1] == '"')
     if not isinstance(value, str):
         raise EventMeshRefusal(RetCode.PROTOCOL_BODY_ERR, _HOW_MANY.format("contents"))
     return value

@@ -21,7 +21,13 @@ from vibemq.errors import InvalidMessage
 from vibemq.protocols.eventmesh.messages import names
 from vibemq.protocols.eventmesh.messages.attributes import CORE, check_attribute, is_name, is_readable
 from vibemq.protocols.eventmesh.messages.json_scan import values_in
-from vibemq.protocols.eventmesh.messages.large_json import VALUES_MAX, JsonSplitter, has_many_lists, is_large
+from vibemq.protocols.eventmesh.messages.large_json import (
+    LARGE_JSON_BYTES,
+    LISTS_MAX,
+    VALUES_MAX,
+    JsonSplitter,
+    has_many_lists,
+)
 from vibemq.protocols.eventmesh.messages.message import PROPERTIES_MAX, exact_properties
 from vibemq.protocols.eventmesh.messages.names import Form
 from vibemq.protocols.eventmesh.messages.nesting import json_text, payload_text
@@ -318,7 +324,10 @@ def _guessed_type(payload: bytes) -> str:
 
 
 def _is_json(payload: bytes) -> bool:
-    if is_large(payload) and values_in(payload) > VALUES_MAX:
+    if len(payload) > LARGE_JSON_BYTES and values_in(payload) > VALUES_MAX:
+        return False
+    # It is read once, and nothing is made of it: more than of what a client is to be answered for.
+    if has_many_lists(payload, 3 * LISTS_MAX):
         return False
     try:
         orjson.loads(payload)

@@ -341,6 +341,12 @@ BODIES = {
         b"contents=" + list_of(b'{"topic":"t","msg":%b}' % junk(b"1", 120_000)),
         b'"retCode":0',
     ),
+    "a batch in a text": (
+        b"/?code=102",
+        b"",
+        b"contents=" + orjson.dumps('[{"topic":"t","msg":"%s"}]' % ("[]," * 6_000)),
+        b'"retCode":0',
+    ),
     "a batch in JSON": (
         b"/?code=102",
         b"application/json",

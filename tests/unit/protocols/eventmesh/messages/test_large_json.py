@@ -141,4 +141,7 @@ def test_json_of_very_many_values_is_written_as_base64() -> None:
     assert b'"data":[1' in forms.write(Form.CLOUDEVENT, "q", "e", b"[1]", headers)
     text = b'"' + b"x" * MEGABYTE + b'"'
     assert b'"data":"xx' in forms.write(Form.CLOUDEVENT, "q", "e", text, headers)
-    assert b'"data_base64":' in forms.write(Form.CLOUDEVENT, "q", "e", HOSTILE["lists"], headers)
+    points = b"[" + b",".join([b"[1.25,2.5]"] * 2 * LISTS_MAX) + b"]"
+    assert b'"data":[[1.25' in forms.write(Form.CLOUDEVENT, "q", "e", points, headers)
+    for lists in (HOSTILE["lists"], b"[" * 30_000 + b"]" * 30_000):
+        assert b'"data_base64":' in forms.write(Form.CLOUDEVENT, "q", "e", lists, headers)
