@@ -14,7 +14,7 @@ from vibemq.engine.queue.queue import WAITING_NAME, Queue
 from vibemq.engine.queue.ready import NORMAL
 from vibemq.engine.queue.sizes import Sizes
 from vibemq.engine.stage_names import is_delay_mark, is_stage
-from vibemq.engine.state import EngineState, importer_of
+from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.extras.columns import short_ids
 from vibemq.model.extras.dedup_table import DEDUP_SEQUENCE_BITS, DEDUP_SEQUENCE_MASK
@@ -23,7 +23,7 @@ from vibemq.model.options import Durability
 from vibemq.model.records import Attempts, TransactionsForgotten
 from vibemq.model.runs import END, RunSet
 from vibemq.model.selector import Selector
-from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState
+from vibemq.model.stored import Chunk, StoredGroup, StoredQueue, StoredState, importer_of
 from vibemq.model.upcoming import Upcoming
 
 _FIRST = Attempts()

@@ -24,7 +24,7 @@ from vibemq.model.effects import Departure, Effect, Published
 from vibemq.model.options import Durability
 from vibemq.model.records import QueueChanged, QueueCreated, Record
 from vibemq.model.runs import END, RunSet
-from vibemq.model.stored import StoredTransaction
+from vibemq.model.stored import IMPORT_PREFIX, StoredTransaction, importer_of
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +46,6 @@ class Open:
 
 
 REGISTER_PREFIX = "~read/"
-IMPORT_PREFIX = "~import/"
 OWN_PREFIXES = (REGISTER_PREFIX, IMPORT_PREFIX)
 """Begin the names of applications that the engine alone commits."""
 OWED = 0
@@ -64,25 +63,6 @@ def register_of(query: str, group: Group) -> str:
 def registrar_of(app: str) -> str:
     """Of a register what it has in common with the others of the same user; "" = it is no register."""
     return app[: app.find("/", len(REGISTER_PREFIX)) + 1] if app.startswith(REGISTER_PREFIX) else ""
-
-
-def import_of(queue_id: int, user: str, import_id: str) -> str:
-    """The application whose version says how far a user's import into the queue has come.
-
-    A queue that is deleted and made anew begins anew; what one user has imported counts for no other.
-    """
-    return f"{IMPORT_PREFIX}{queue_id}/{quote(user, safe='')}/{import_id}"
-
-
-def importer_of(app: str) -> tuple[int, str] | None:
-    """(queue_id, quoted user) of an import; None = it is none.
-
-    A store of an earlier version may have applications of users that begin so.
-    """
-    match app.removeprefix(IMPORT_PREFIX).split("/", 2):
-        case [queue_id, user, _] if app.startswith(IMPORT_PREFIX) and queue_id.isdecimal():
-            return int(queue_id), user
-    return None
 
 
 @dataclass(slots=True)

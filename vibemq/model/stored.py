@@ -12,6 +12,7 @@ settled it, while it is in `dead`, or, with log retention, until it is dropped.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from urllib.parse import quote
 
 from vibemq.model.accounts import StoredToken, StoredUser
 from vibemq.model.dead.groups import EVERY_LETTER, LetterChoice
@@ -121,6 +122,28 @@ class StoredTransaction:
     """The user to whom the application belongs; "" = nobody."""
     committed: list[Run] = field(default_factory=list)
     """Every version that was committed: see `with_version`."""
+
+
+IMPORT_PREFIX = "~import/"
+
+
+def import_of(queue_id: int, user: str, import_id: str) -> str:
+    """The application whose version says how far a user's import into the queue has come.
+
+    A queue that is deleted and made anew begins anew; what one user has imported counts for no other.
+    """
+    return f"{IMPORT_PREFIX}{queue_id}/{quote(user, safe='')}/{import_id}"
+
+
+def importer_of(app: str) -> tuple[int, str] | None:
+    """(queue_id, quoted user) of an import; None = it is none.
+
+    A store of an earlier version may have applications of users that begin so.
+    """
+    match app.removeprefix(IMPORT_PREFIX).split("/", 2):
+        case [queue_id, user, _] if app.startswith(IMPORT_PREFIX) and queue_id.isdecimal():
+            return int(queue_id), user
+    return None
 
 
 VERSION_RUNS_MAX = 256

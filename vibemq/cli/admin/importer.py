@@ -1,8 +1,5 @@
 """`vibemq-admin import`: the messages of a .NET VibeMQ move in."""
 
-import os
-import shutil
-import tempfile
 import time
 import uuid
 from dataclasses import asdict
@@ -19,13 +16,9 @@ from vibemq.cli.progress import Tracker, tracked
 from vibemq.model.stored import StoredState
 from vibemq.storage.importers.dotnet import ImportReport, check_source, import_dotnet
 from vibemq.storage.interface import IStorageProvider
-from vibemq.storage.local.ballast import BALLAST_FILE, START_FILE
-from vibemq.storage.local.lock import LOCK_NAME, OWNER_NAME
-from vibemq.storage.local.modes import FOLDER_MODE
 from vibemq.storage.local.store_file import read_store_info
 
 BAD_ROWS_SHOWN = 20
-_NOT_COPIED = (BALLAST_FILE, START_FILE, LOCK_NAME, OWNER_NAME)
 
 
 def import_file(
@@ -74,28 +67,7 @@ def _import(
         # Opening would make a store; a dry run against none is one against an empty one.
         return import_dotnet(file, provider, StoredState(), **arguments)
     with looked_at(data_dir, name) as store:
-        if not resume:
-            return import_dotnet(file, provider, store.state, **arguments)
-        with tempfile.TemporaryDirectory(prefix="vibemq-") as copy:
-            # Which dead letters are there already is told by their messages, and those are read in an open store only.
-            _copy_files(data_dir, Path(copy))
-            return _import_into(made(plugin_of(name), Path(copy)), file, arguments)
-
-
-def _copy_files(data_dir: Path, copy: Path) -> None:
-    """Copy a store into an empty folder; the copy can be written, whatever the modes of the store's files are."""
-    for name, _, files in os.walk(data_dir, onerror=_refuse, followlinks=True):
-        source = Path(name)
-        target = copy / source.relative_to(data_dir)
-        target.mkdir(mode=FOLDER_MODE, exist_ok=True)
-        for file in files:
-            if source != data_dir or file not in _NOT_COPIED:
-                shutil.copyfile(source / file, target / file)
-
-
-def _refuse(error: OSError) -> None:
-    """A folder that cannot be read is not one without files."""
-    raise error
+        return import_dotnet(file, provider, store.state, **arguments)
 
 
 def _import_into(provider: IStorageProvider, file: Path, arguments: dict[str, Any]) -> ImportReport:

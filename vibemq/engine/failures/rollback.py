@@ -11,7 +11,7 @@ from dataclasses import replace
 from vibemq.engine.handlers.dead_letters import put_back, remove
 from vibemq.engine.queue.queue import Added, TakenOut
 from vibemq.engine.requests.failing import fail_unstored
-from vibemq.engine.state import IMPORT_PREFIX, EngineState
+from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.model.jobs.job_records import JobAdvanced, JobLettersDied, JobStarted
 from vibemq.model.records import (
@@ -32,6 +32,7 @@ from vibemq.model.records import (
     TransactionDecided,
 )
 from vibemq.model.runs import END, Run, RunSet, run_count, without
+from vibemq.model.stored import IMPORT_PREFIX
 
 
 class Holes:

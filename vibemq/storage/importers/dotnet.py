@@ -9,15 +9,17 @@ Times are ISO-8601 text, options camelCase JSON with integer enums, durations .N
 text that the .NET broker would deliver. Delivery attempts were never kept by the .NET broker (the column is always 0),
 so messages start fresh.
 
-A row that cannot be read is reported and left out; the rest goes on. Messages go in batches of one append each, and the
-state shows how far an interrupted import came: the queue's own imported messages are counted, so a second run with
-`resume=True` goes on behind them.
+A row that cannot be read is reported and left out; the rest goes on. Messages go in batches of one append each. How far
+this file has come in a queue is kept with each batch, as the version of an application of its own (`import_of`), so a
+second run with `resume=True` goes on there, whoever has used the queue meanwhile.
 """
 
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,15 +35,19 @@ from vibemq.model.records import (
     MessagesAdded,
     QueueCreated,
     Record,
+    TransactionDecided,
 )
-from vibemq.model.rows import Rows, RowView, pack_row
-from vibemq.model.stored import StoredState
+from vibemq.model.rows import Rows, pack_row
+from vibemq.model.stored import StoredState, import_of
 from vibemq.storage.importers import dotnet_values as dotnet
 from vibemq.storage.interface import IStorageProvider, Progress
 from vibemq.storage.state.reducer import DeadTable, apply
 
 TABLES = ("queues", "messages", "dead_letters")
 BATCH_ROWS = 500
+BEGUN = 1
+"""The position in a queue of which no message has been imported; 0 is that of a queue that has nothing to do with the
+file."""
 
 T = TypeVar("T")
 
@@ -80,11 +86,12 @@ def import_dotnet(
         state: is kept up to date with what is appended.
         incarnation: random hex for a new queue.
         now: milliseconds; stands in for a time that is missing.
-        resume: a queue that exists already is one that an earlier run began: go on behind its messages.
+        resume: go on where an earlier run with this file was interrupted.
         dry_run: read and report, append nothing.
 
     Raises:
-        QueueExists: a queue of the file is in the store already and has had messages (unless `resume`).
+        QueueExists: a queue of the file is in the store already and has had messages, which are not of an earlier run
+            with this file; or they are, and `resume` is not set.
         ConfigInvalid: the file is missing or is no database of the .NET VibeMQ.
         StorageError: appending failed; run again with `resume=True`.
     """
@@ -113,6 +120,16 @@ def _opened(source: Path) -> Iterator[sqlite3.Connection]:
         raise ConfigInvalid(f"{source} cannot be read as a database of the .NET VibeMQ: {exc}") from exc
 
 
+def _file_id(connection: sqlite3.Connection) -> str:
+    """The same wherever the file lies, until somebody changes what is in it."""
+    digest = sha256()
+    for columns in ("name FROM queues ORDER BY name", "id, queue_name, timestamp FROM messages ORDER BY id",
+                    "id, message_id, failed_at FROM dead_letters ORDER BY id"):  # fmt: skip
+        for row in connection.execute(f"SELECT {columns}"):
+            digest.update(repr(tuple(row)).encode())
+    return digest.hexdigest()[:32]
+
+
 class _Import:
     def __init__(
         self,
@@ -138,6 +155,7 @@ class _Import:
         self._done = 0
         self._total = 0
         self._ids: dict[str, int] = {}
+        self._file_id = _file_id(connection)
 
     def run(self) -> ImportReport:
         self._total = sum(self._count(table) for table in TABLES)
@@ -158,12 +176,35 @@ class _Import:
         return int(self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - constants
 
     def _refuse_existing(self, names: list[str]) -> None:
-        if self._resume:
-            return
         known = {queue.name: queue for queue in self._state.queues.values() if not queue.deleted}
         for name in names:
-            if name in known and (known[name].next_sequence > 1 or known[name].groups.keys() - {DEFAULT_GROUP}):
-                raise QueueExists(name, "it has messages already; import into another store, or go on with resume")
+            queue = known.get(name)
+            if queue is None:
+                continue
+            if self._position(self._messages_app(queue.queue_id)):
+                if not self._resume:
+                    raise QueueExists(name, "an earlier run has begun to import this file; go on with resume")
+            elif queue.next_sequence > 1 or queue.groups.keys() - {DEFAULT_GROUP}:
+                raise QueueExists(
+                    name,
+                    "it has had messages that are not of this file; import into another store, and bring them together "
+                    "with `vibemq-admin queue export` and `queue import`",
+                )
+
+    # -- how far the file has come ----------------------------------------------------------------------------------
+
+    def _messages_app(self, queue_id: int) -> str:
+        return import_of(queue_id, "", f"dotnet-messages-{self._file_id}")
+
+    def _letters_app(self, queue_id: int) -> str:
+        return import_of(queue_id, "", f"dotnet-letters-{self._file_id}")
+
+    def _position(self, app: str) -> int:
+        known = self._state.transactions.get(app)
+        return known.version if known is not None else 0
+
+    def _at(self, app: str, position: int) -> Record:
+        return TransactionDecided(app, position, self._now, [])
 
     def _append(self, records: list[Record]) -> None:
         if not self._dry_run:
@@ -198,6 +239,8 @@ class _Import:
         for queue in self._state.queues.values():
             if queue.name == name and not queue.deleted:
                 self._ids[name] = queue.queue_id
+                if not self._position(app := self._messages_app(queue.queue_id)):
+                    self._append([self._at(app, BEGUN)])
                 return
         options = dotnet.options(dotnet.json_object(row["options_json"], "options_json"))
         queue_id = self._state.next_queue_id
@@ -206,6 +249,7 @@ class _Import:
             [
                 QueueCreated(queue_id, name, options, created_at, self._incarnation()),
                 GroupCreated(queue_id, DEFAULT_GROUP, "", True, 1),
+                self._at(self._messages_app(queue_id), BEGUN),
             ]
         )
         self._ids[name] = queue_id
@@ -215,25 +259,24 @@ class _Import:
 
     def _messages(self, name: str) -> None:
         queue_id = self._ids[name]
-        skip = self._state.queues[queue_id].next_sequence - 1
+        before = position = self._position(self._messages_app(queue_id))
         batch: list[tuple[bytes, int, int]] = []
         # As text, like the .NET broker: that is the order in which it would have delivered them.
-        for row in self._connection.execute(
+        rows = self._connection.execute(
             "SELECT * FROM messages WHERE queue_name = ? ORDER BY timestamp, rowid", (name,)
-        ):
+        )
+        for position, row in enumerate(rows, BEGUN + 1):
             message = self._step(self._message, "messages", str(row["id"]), row)
             if message is None:
                 continue
-            if skip:
-                # Good rows became messages in this order, so as many of them are there already.
-                skip -= 1
+            if position <= before:
                 self._report.skipped += 1
                 continue
             batch.append(message)
             if len(batch) == BATCH_ROWS:
-                self._add(queue_id, batch)
+                self._add(queue_id, batch, position)
                 batch = []
-        self._add(queue_id, batch)
+        self._add(queue_id, batch, position)
 
     def _message(self, row: sqlite3.Row) -> tuple[bytes, int, int]:
         """(row, published_at, priority)."""
@@ -246,8 +289,8 @@ class _Import:
             dotnet.priority(row["priority"]),
         )
 
-    def _add(self, queue_id: int, batch: list[tuple[bytes, int, int]]) -> None:
-        """One append for the batch; a record for each stretch of one instant."""
+    def _add(self, queue_id: int, batch: list[tuple[bytes, int, int]], position: int) -> None:
+        """One append for the batch and the position of its last row; a record for each stretch of one instant."""
         records: list[Record] = []
         first = self._state.queues[queue_id].next_sequence
         for published_at, stretch in dotnet.stretches(batch):
@@ -256,7 +299,7 @@ class _Import:
             records.append(MessagesAdded(queue_id, first, published_at, rows, extras or None))
             first += len(stretch)
         if records:
-            self._append(records)
+            self._append([*records, self._at(self._messages_app(queue_id), position)])
             self._report.messages += len(batch)
 
     def _orphans(self) -> None:
@@ -272,30 +315,20 @@ class _Import:
     # -- dead letters ---------------------------------------------------------------------------------------------
 
     def _dead_letters(self) -> None:
-        known = self._known_dead() if self._resume else set()
-        for row in self._connection.execute("SELECT * FROM dead_letters ORDER BY failed_at, id"):
-            key = str(row["message_id"])
-            if key in known:
-                self._report.skipped += 1
-                self._tell(1)
-                continue
-            self._step(self._dead_letter, "dead_letters", str(row["id"]), row)
+        rows = self._connection.execute("SELECT * FROM dead_letters ORDER BY failed_at, id")
+        for position, row in enumerate(rows, 1):
+            self._step(partial(self._dead_letter, position), "dead_letters", str(row["id"]), row)
 
-    def _known_dead(self) -> set[str]:
-        """Message ids in the DLQ of the store."""
-        known: set[str] = set()
-        after = 0
-        while letters := self._storage.dead_letters(after=after, limit=500):
-            known.update(RowView(letter.row).message_id for letter in letters)
-            after = letters[-1].facts.dead_id
-        return known
-
-    def _dead_letter(self, row: sqlite3.Row) -> None:
+    def _dead_letter(self, position: int, row: sqlite3.Row) -> None:
         message = {key.lower(): value for key, value in dotnet.json_object(row["message_json"], "message_json").items()}
         name = dotnet.text(message.get("queuename"), "queueName")
         queue_id = self._ids.get(name)
         if queue_id is None:
             raise ValueError(f"its queue {name!r} was not imported")
+        app = self._letters_app(queue_id)
+        if position <= self._position(app):
+            self._report.skipped += 1
+            return
         payload = message.get("payload")
         raw = b"" if payload is None else dotnet.payload_text(payload).encode()
         row_bytes = pack_row(dotnet.text(message.get("id"), "id"), raw, dotnet.headers(message.get("headers")))
@@ -312,6 +345,7 @@ class _Import:
             [
                 MessagesAdded(queue_id, sequence, published_at, Rows.of([row_bytes]), extras),
                 DeadLettered(queue_id, ALL_GROUPS, [facts]),
+                self._at(app, position),
             ]
         )
         self._report.dead_letters += 1

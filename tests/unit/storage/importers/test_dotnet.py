@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from vibemq.errors import ConfigInvalid, QueueExists, StorageFull
-from vibemq.model.options import DeliveryMode, Overflow
-from vibemq.model.records import MessagesAdded, Reason, Record
-from vibemq.model.rows import RowView
+from vibemq.model.options import DeliveryMode, Overflow, QueueOptions
+from vibemq.model.records import DEFAULT_GROUP, GroupCreated, MessagesAdded, QueueCreated, Reason, Record
+from vibemq.model.rows import Rows, RowView, pack_row
 from vibemq.storage.importers.dotnet import ImportReport, import_dotnet
 from vibemq.storage.importers.dotnet_values import instant, options, time_span_ms
 from vibemq.storage.memory.provider import MemoryStorage
@@ -204,6 +204,70 @@ def test_a_second_import_is_refused(source: Path, storage: MemoryStorage) -> Non
         run(source, storage)
     again = run(source, storage, resume=True)
     assert (again.messages, again.skipped) == (0, 1)
+
+
+def own_messages(storage: MemoryStorage, queue: str, count: int) -> None:
+    """As a broker stores what is published there."""
+    found = next(q for q in storage.open().queues.values() if q.name == queue)
+    rows = Rows.of([pack_row(f"own{number}", b"", {}) for number in range(count)])
+    storage.append([MessagesAdded(found.queue_id, found.next_sequence, NOW, rows, None)])
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_queue_with_messages_of_its_own_is_refused(source: Path, storage: MemoryStorage, resume: bool) -> None:
+    message(source, "m1", "m2", "m3")
+    storage.append(
+        [QueueCreated(1, "orders", QueueOptions(), T0_MS, "cd"), GroupCreated(1, DEFAULT_GROUP, "", True, 1)]
+    )
+    own_messages(storage, "orders", 2)
+    with pytest.raises(QueueExists, match="not of this file"):
+        run(source, storage, resume=resume)
+    assert [view.message_id for view in views(storage, 1)] == ["own0", "own1"]
+
+
+def test_what_a_broker_took_after_an_interruption_hides_no_row(source: Path) -> None:
+    message(source, *(f"m{number:05}" for number in range(1_200)))
+    storage = Full(3)
+    storage.open()
+    with pytest.raises(StorageFull):
+        run(source, storage)
+    storage.room = 1_000
+    for queue in ("orders", "mail"):
+        own_messages(storage, queue, 300)
+    report = run(source, storage, resume=True)
+    assert (report.messages, report.skipped) == (700, 500)
+    orders = next(q for q in storage.open().queues.values() if q.name == "orders")
+    imported = [view.message_id for view in views(storage, orders.queue_id) if view.message_id.startswith("m")]
+    assert imported == [f"m{number:05}" for number in range(1_200)]
+    storage.close()
+
+
+def test_a_file_that_has_changed_is_another_one(source: Path) -> None:
+    message(source, *(f"m{number:05}" for number in range(700)))
+    storage = Full(3)
+    storage.open()
+    with pytest.raises(StorageFull):
+        run(source, storage)
+    storage.room = 1_000
+    put(source, "DELETE FROM messages WHERE id = 'm00001'")
+    with pytest.raises(QueueExists, match="not of this file"):
+        run(source, storage, resume=True)
+    storage.close()
+
+
+@pytest.mark.parametrize("room", [2, 3])
+def test_a_message_that_died_twice_is_two_letters(source: Path, room: int) -> None:
+    text = json.dumps({"id": "m1", "queueName": "orders", "payload": None})
+    for _ in range(2):
+        put(source, "INSERT INTO dead_letters VALUES (NULL, 'm1', ?, 0, ?)", text, T0)
+    storage = Full(room)
+    storage.open()
+    with pytest.raises(StorageFull):
+        run(source, storage)
+    storage.room = 1_000
+    run(source, storage, resume=True)
+    assert [RowView(dead.row).message_id for dead in storage.dead_letters()] == ["m1", "m1"]
+    storage.close()
 
 
 def test_a_dry_run_changes_nothing(source: Path, storage: MemoryStorage) -> None:

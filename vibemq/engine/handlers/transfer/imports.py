@@ -13,13 +13,13 @@ from vibemq.engine.handlers.queues import find
 from vibemq.engine.handlers.transactions import REMEMBERED_MS, check_own, remember
 from vibemq.engine.pacing import Slices
 from vibemq.engine.queue.queue import Queue
-from vibemq.engine.state import EngineState, import_of, importer_of
+from vibemq.engine.state import EngineState
 from vibemq.engine.step import Step
 from vibemq.errors import InvalidOptions
 from vibemq.model.commands import ImportMessages, Pressure
 from vibemq.model.effects import Imported
 from vibemq.model.options import Durability
-from vibemq.model.stored import StoredTransaction
+from vibemq.model.stored import StoredTransaction, import_of, importer_of
 
 IMPORTS_MAX = 1_000
 """Of one user into one queue that are remembered. More are refused: a file whose import was forgotten could enter
