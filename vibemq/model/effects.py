@@ -466,6 +466,9 @@ class Deliver:
     what has been written."""
     failed: dict[int, int] | None = None
     """Failed attempts so far, for those that have any."""
+    ack_timeout_ms: int = 0
+    """The time to settle them, which begins with the hand-out; 0: there is no limit. What waits to be written for long
+    must be extended."""
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from tests.simulation.engine_driver import Driver
+from vibemq.engine.handlers.settle import UNKNOWN_MAX
 from vibemq.errors import NotAuthorized
 from vibemq.model.commands import (
     DeleteQueue,
@@ -70,6 +71,7 @@ def test_settling_twice_counts_once(driver: Driver) -> None:
 def test_absurd_runs_are_only_counted(driver: Driver) -> None:
     driver.handle(Settle(1, None, 1, Settlement.ACK, [(5, 1), (0, 1 << 63)]))
     assert driver.info().counters["settled"] == 5
+    assert driver.engine.totals.unknown_settles == UNKNOWN_MAX
 
 
 def test_a_released_message_is_back_at_its_place_at_once_and_unharmed(driver: Driver) -> None:

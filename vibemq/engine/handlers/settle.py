@@ -18,6 +18,9 @@ from vibemq.model.effects import SettledRuns
 from vibemq.model.options import Durability, LostConnection
 from vibemq.model.runs import END, Run, run_count
 
+UNKNOWN_MAX = 65_536
+"""Of one command's messages that its consumer does not hold so many are counted: any number can stand in a command."""
+
 
 def settle(state: EngineState, step: Step, command: Settle) -> Slices | None:
     consumer = state.consumer(command.session, command.consumer)
@@ -112,12 +115,12 @@ def _settle_runs(
     asked = _asked(runs)
     if consumer is None or consumer.queue.deleted:
         # The consumers of a deleted queue end one after the other; what they hold has gone with the queue.
-        state.totals.unknown_settles += asked
+        _count_unknown(state, asked)
         return []
     before = consumer.unacked.count
     held = _take(consumer, runs)
     found = before - consumer.unacked.count
-    state.totals.unknown_settles += asked - found
+    _count_unknown(state, asked - found)
     if held:
         consumer.group.in_flight -= found
         _apply(state, step, consumer, held, found, command)
@@ -131,6 +134,10 @@ def _answer_settled(step: Step, consumer: Consumer | None, command: Settle, held
     # A message that another Settle of this consumer has taken is settled by a record that may still be on its way.
     need = Durability.TRANSIENT if consumer is None else light(consumer.queue)
     step.answer_standing(command, SettledRuns(held), need)
+
+
+def _count_unknown(state: EngineState, number: int) -> None:
+    state.totals.unknown_settles += min(number, UNKNOWN_MAX)
 
 
 def _asked(runs: Sequence[Run]) -> int:
@@ -203,7 +210,7 @@ def _extend_runs(state: EngineState, step: Step, command: Extend, runs: Sequence
             found += consumer.unacked.extend(first, last, deadline)
         if found:
             state.arm_part(consumer.queue, consumer, deadline)
-    state.totals.unknown_settles += _asked(runs) - found
+    _count_unknown(state, _asked(runs) - found)
     return held
 
 

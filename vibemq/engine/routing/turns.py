@@ -99,7 +99,7 @@ def _take(step: Step, queue: Queue, source: Source, consumer: Consumer, count: i
         runs = _take_bytes(queue, source, consumer, count)
     else:
         runs = source.pop(queue.sizes, count)
-    timeout = consumer.ack_timeout_ms if queue.options.consumers_settle else 0
+    timeout = _time_to_settle(queue, consumer)
     deadline = step.now + timeout if timeout else NEVER
     for first, last in runs:
         size = queue.sizes.between(first, last) if limited else 0
@@ -109,6 +109,11 @@ def _take(step: Step, queue: Queue, source: Source, consumer: Consumer, count: i
     if consumer.share is not None:
         consumer.share.took(consumer, run_count(runs))
     return runs
+
+
+def _time_to_settle(queue: Queue, consumer: Consumer) -> int:
+    """0: without a limit."""
+    return consumer.ack_timeout_ms if queue.options.consumers_settle else 0
 
 
 def _take_bytes(queue: Queue, source: Source, consumer: Consumer, count: int) -> list[Run]:
@@ -162,6 +167,7 @@ def tell(state: EngineState, step: Step, queue: Queue, group: Group, given: Give
                 acquired,
                 settled=not queue.options.consumers_settle,
                 failed=failed,
+                ack_timeout_ms=_time_to_settle(queue, consumer),
             )
         )
         if consumer.unacked.earliest < consumer.armed_at:

@@ -121,11 +121,19 @@ class DeliveryQueue:
             return False
         return run_count(runs) <= SCATTERED_ROWS_PER_RUN * len(runs)
 
-    def take_back(self) -> tuple[list[Deliver], list[Effect]]:
-        """Empty it: the deliveries, with the runs that were not encoded, and the other effects."""
+    def unwritten(self) -> list[Deliver]:
+        """The deliveries, with the runs that were not encoded."""
+        return [item for item in self._waiting() if isinstance(item, Deliver)]
+
+    def _waiting(self) -> list[Deliver | Effect]:
         items, rest = list(self._items), self._rest
         if items and rest is not None and isinstance(items[0], Deliver):
             items[0] = replace(items[0], runs=rest)
+        return items
+
+    def take_back(self) -> tuple[list[Deliver], list[Effect]]:
+        """Empty it: the deliveries, as `unwritten`, and the other effects."""
+        items = self._waiting()
         self._items.clear()
         self._rest = None
         self._begin_era()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from vibemq.engine import Batch
 from vibemq.errors import RemoteProtocolError, StorageError, VibeMQError, forget_frames
-from vibemq.model.commands import CloseSession, Command, SetFlow, Settle, Settlement
+from vibemq.model.commands import CloseSession, Command, Extend, SetFlow, Settle, Settlement
 from vibemq.model.effects import ConsumerEnded, Deliver, Effect, Reply
 from vibemq.model.runs import Run
 from vibemq.protocols.session import Principal, Session
@@ -85,6 +85,8 @@ class PeerDriver:
         self._requests = PeerRequests(self._works, guard, services.authenticator, services.operations, services.metrics)
         self._written: dict[int, list[Run]] = {}
         """What nobody acknowledges and has been written, by consumer; it is settled with the next `collect`."""
+        self._extend_at: int | None = None
+        """When what waits to be written must be extended; None: nothing waits that has a time to settle."""
         self._told = 0
         """Instant of the session's last tick."""
         self._farewell = ""
@@ -219,7 +221,10 @@ class PeerDriver:
         try:
             now: list[Effect] = []
             for effect in effects:
-                if isinstance(effect, Deliver) or (self._ends_deliveries(effect) and self.delivery_queue):
+                if isinstance(effect, Deliver):
+                    self.delivery_queue.add(effect)
+                    self._note_timeout(effect.ack_timeout_ms)
+                elif self._ends_deliveries(effect) and self.delivery_queue:
                     self.delivery_queue.add(effect)
                 else:
                     now.append(effect)
@@ -232,6 +237,25 @@ class PeerDriver:
 
     def _ends_deliveries(self, effect: Effect) -> bool:
         return isinstance(effect, ConsumerEnded) or (isinstance(effect, Reply) and effect.ends_deliveries)
+
+    def _note_timeout(self, ack_timeout_ms: int) -> None:
+        """The engine counts from the hand-out. The peer's time begins when a message is written, so what still waits
+        after a quarter of it is extended."""
+        if ack_timeout_ms:
+            due = self._clock.now() + ack_timeout_ms // 4
+            if self._extend_at is None or due < self._extend_at:
+                self._extend_at = due
+
+    def _extend_unwritten(self) -> None:
+        self._extend_at = None
+        if self.leaving:
+            return
+        unwritten = [deliver for deliver in self.delivery_queue.unwritten() if deliver.ack_timeout_ms]
+        for deliver in unwritten:
+            self._note_timeout(deliver.ack_timeout_ms)
+        commands = [Extend(self.number, None, consumer, runs) for consumer, runs in _by_consumer(unwritten).items()]
+        if commands:
+            self._works.decide(self, commands, asked=False)
 
     def _delivered(self, deliver: Deliver, piece: Piece, runs: list[Run]) -> None:
         if deliver.settled:
@@ -265,6 +289,8 @@ class PeerDriver:
     def collect(self, room: int) -> tuple[bytes, bool]:
         """The bytes to write now, of deliveries about as many as there is room for; and whether they are the last."""
         self._pump(room)
+        if not self.delivery_queue:
+            self._extend_at = None
         if self._written:
             # The peer has not asked for that, and hears nothing of it.
             self._works.decide(self, self._settle_written(), asked=False)
@@ -330,10 +356,10 @@ class PeerDriver:
         return [Settle(self.number, None, consumer, Settlement.ACK, runs) for consumer, runs in written.items()]
 
     def _releases(self, deliveries: Sequence[Deliver]) -> list[Command]:
-        held: dict[int, list[Run]] = {}
-        for deliver in deliveries:
-            held.setdefault(deliver.consumer, []).extend(deliver.runs)
-        return [Settle(self.number, None, consumer, Settlement.RELEASE, runs) for consumer, runs in held.items()]
+        return [
+            Settle(self.number, None, consumer, Settlement.RELEASE, runs)
+            for consumer, runs in _by_consumer(deliveries).items()
+        ]
 
     def part(self) -> None:
         """The session ends for the engine: what the peer has not heard of goes back unharmed, the rest as it ends.
@@ -415,13 +441,18 @@ class PeerDriver:
 
     def next_deadline(self) -> int | None:
         try:
-            return self.session.next_deadline()
+            deadline = self.session.next_deadline()
         except Exception:
             self.give_up("the next deadline is not known")
             return None
+        if self._extend_at is None:
+            return deadline
+        return self._extend_at if deadline is None else min(deadline, self._extend_at)
 
     def tick(self) -> None:
-        """A deadline of the session has come; `process` tells it the time."""
+        """A deadline has come; `process` tells the session the time."""
+        if self._extend_at is not None and self._clock.now() >= self._extend_at:
+            self._extend_unwritten()
         self.process()
 
     def goodbye(self, reason: str) -> None:
@@ -474,3 +505,10 @@ class PeerDriver:
         log.error("%s; the connection is closed", what, exc_info=error or True, extra={"conn_id": self.connection_id})
         self.leaving = self.broken = True
         self.wake()
+
+
+def _by_consumer(deliveries: Sequence[Deliver]) -> dict[int, list[Run]]:
+    held: dict[int, list[Run]] = {}
+    for deliver in deliveries:
+        held.setdefault(deliver.consumer, []).extend(deliver.runs)
+    return held

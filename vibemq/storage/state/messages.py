@@ -330,7 +330,7 @@ def _delete_chunks(queue: StoredQueue, gone: Sequence[tuple[int, int]], dirty: D
 
 
 def is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
-    """Whether a group is found that waits for messages of the chunk. False: it must be looked at more closely.
+    """Whether a group waits for messages of the chunk. Of a log, which keeps them without groups: False.
 
     The group that was found last is asked first, and then those behind it: a group that has settled the chunk once is
     not asked again, however many settle it one after the other.
@@ -355,7 +355,10 @@ def is_kept(queue: StoredQueue, chunk: Chunk) -> bool:
 
 
 def group_order(queue: StoredQueue) -> list[int]:
-    """The ids of the groups, ascending; some may be of groups that are gone."""
+    """The ids of all groups, ascending; some may be of groups that are gone.
+
+    Groups are made, and read back, with ascending ids. So none is missing while the newest is not above the last one.
+    """
     order = queue.group_order
     newest = next(reversed(queue.groups))
     if not order or order[-1] < newest or len(order) > 2 * len(queue.groups) + 16:

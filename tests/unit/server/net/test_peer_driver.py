@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from vibemq.engine import Batch
-from vibemq.model.commands import CloseSession, Command, SetFlow, Settle, Settlement
+from vibemq.model.commands import CloseSession, Command, Extend, SetFlow, Settle, Settlement
 from vibemq.model.effects import Deliver
 from vibemq.protocols.session import OptionalVerbs, Request, Session
 from vibemq.server.access.admission import PeerAdmission
@@ -89,9 +89,19 @@ class Raises(TakesWork):
         return False
 
 
-def driver(session: object, decider: TakesCommands) -> PeerDriver:
+class ReadingSession(PartingSession):
+    closing = False
+
+    def data_to_send(self) -> bytes:
+        return b""
+
+    def next_deadline(self) -> int | None:
+        return None
+
+
+def driver(session: object, decider: TakesCommands, clock: SimpleNamespace | None = None) -> PeerDriver:
     services: Any = SimpleNamespace(
-        clock=SimpleNamespace(now=lambda: 1),
+        clock=clock or SimpleNamespace(now=lambda: 1),
         metrics=Metrics(),
         decider=decider,
         effect_router=EffectRouter(),
@@ -135,3 +145,28 @@ async def test_a_fault_in_reading_ends_the_connection_alone(caplog: pytest.LogCa
     peer.keep(b"x")
     assert (peer.broken, peer.leaving) == (True, True)
     assert "what a peer has sent could not be read" in caplog.text
+
+
+async def test_the_time_to_settle_begins_when_a_message_is_written() -> None:
+    decider, clock = TakesCommands(), SimpleNamespace(at=0)
+    clock.now = lambda: clock.at
+    peer = driver(ReadingSession(), decider, clock)
+    peer.take([Deliver(1, 7, "jobs", 1, 0, [(4, 6)], ack_timeout_ms=1_000), Deliver(1, 8, "mail", 2, 0, [(1, 1)])])
+    peer.take([Deliver(1, 7, "jobs", 1, 0, [(9, 9)], ack_timeout_ms=1_000)])
+    peer.collect(0)
+    for _ in range(3):
+        clock.at += 250
+        assert peer.next_deadline() == clock.at
+        peer.tick()
+        assert decider.taken == [Extend(1, None, 7, [(4, 6), (9, 9)])]
+        decider.taken.clear()
+    peer.delivery_queue.take_back()
+    peer.collect(0)
+    assert peer.next_deadline() is None
+
+
+async def test_what_has_no_time_to_settle_needs_no_tick() -> None:
+    peer = driver(ReadingSession(), TakesCommands())
+    peer.take([Deliver(1, 8, "mail", 2, 0, [(1, 1)])])
+    peer.collect(0)
+    assert peer.next_deadline() is None
