@@ -53,7 +53,7 @@ class Loaded:
 class SettingsReader:
     """Reads settings again and again from the places that `load` knows.
 
-    A file that was read before must still be there: without it, its settings would fall back to others in silence.
+    Files of the settings in use must still be there: without one, its settings would fall back to others in silence.
     """
 
     def __init__(
@@ -79,9 +79,12 @@ class SettingsReader:
                 f"the file {gone}, which settings were read from before, is gone; put it back, or restart the broker "
                 "to run without it"
             )
-        loaded = self._load()
-        self._files = loaded.files
-        return loaded
+        return self._load()
+
+    def require(self, files: tuple[Path, ...]) -> None:
+        """The settings in use were read from these: from now on each of them must be there. Not those of settings that
+        were refused, which may go again."""
+        self._files = files
 
 
 def load(

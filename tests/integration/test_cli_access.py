@@ -625,3 +625,33 @@ def test_who_may_inspect_one_queue_sees_and_exports_its_dead_letters(admin: Admi
         assert (code, [line["dead_id"] for line in lines]) == (0, [letter["dead_id"]])
     code, _, told = admin.text("job", "ls", "--state", "x", *place)
     assert (code, told.partition(" must be ")[0]) == (2, "error USAGE: --state")
+
+
+def test_who_may_create_and_publish_imports_into_a_queue_that_is_missing(
+    admin: Admin, name: str, tmp_path: Path
+) -> None:
+    source, target = f"{name[:40]}.from", f"{name[:40]}.to"
+    file = str(tmp_path / "file")
+    assert admin("queue", "create", source, "--max-attempts", "7")[0] == 0
+    assert admin("pub", source, "a", "b", program="vibemq")[0] == 0
+    assert admin("queue", "export", source, "--out", file)[0] == 0
+    admin.add(name)
+    place = ("--url", admin.url(name))
+    words = ("queue", "import", target, file, "--create", *place)
+    assert admin("user", "grant", name, "publish", target)[0] == 0
+    assert admin(*words)[2] == admin(*words, "--dry-run")[2] == "NOT_AUTHORIZED"
+    assert admin("user", "grant", name, "create", target)[0] == 0
+    assert admin(*words[:4], *place)[2] == "QUEUE_NOT_FOUND"
+    code, [told], _ = admin(*words, "--dry-run")
+    assert (code, told["imported"], told["earlier"]) == (0, 2, 0)
+    assert admin("queue", "info", target)[0] == 3
+    code, [told], _ = admin(*words)
+    assert (code, told["imported"], told["earlier"]) == (0, 2, 0)
+    [found] = admin("queue", "info", target)[1]
+    assert (found["ready"], found["options"]["max_attempts"]) == (2, 7)
+    for more in ((), ("--dry-run",)):
+        code, [told], _ = admin(*words, *more)
+        assert (code, told["imported"], told["earlier"]) == (0, 0, 2)
+    assert admin("user", "revoke", name, "create", target)[0] == 0
+    code, [told], _ = admin(*words[:4], *place)
+    assert (code, told["imported"], told["earlier"]) == (0, 0, 2)

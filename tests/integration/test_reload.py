@@ -36,7 +36,7 @@ from vibemq.errors import (
     VibeMQError,
 )
 from vibemq.server.reload.reloader import SettingsSource
-from vibemq.settings import SettingsReader
+from vibemq.settings import Loaded, SettingsReader, check_plugins
 
 CEILING_S = 60
 
@@ -396,6 +396,37 @@ async def inside(folder: Path, text: str) -> AsyncIterator[tuple[vibemq.Broker, 
             return await broker.reload()
 
         yield broker, reload
+
+
+@pytest.mark.anyio
+async def test_what_a_refused_reload_has_read_may_be_removed_again(tmp_path: Path) -> None:
+    file = tmp_path / "vibemq.toml"
+    given = {
+        "data_dir": str(tmp_path / "data"),
+        "storage": {"provider": "memory"},
+        "listeners": [{"port": 0}],
+        "http": {"enabled": False},
+        "queue_defaults": {"durability": "transient"},
+    }
+    reader = SettingsReader(None, given, environ={}, secrets_dir=tmp_path / "none", default_file=file)
+
+    def read() -> Loaded:
+        found = reader.read()
+        check_plugins(found)
+        return found
+
+    source = SettingsSource(read, lambda log: None, taken=reader.require)
+    async with vibemq.Broker(settings=read().settings, source=source) as broker:
+        file.write_text("auto_create = false\n[protocols.omq]\nnonsense = 1")
+        with pytest.raises(ConfigInvalid, match="nonsense"):
+            await broker.reload()
+        file.unlink()
+        assert (await broker.reload())["files"] == []
+        file.write_text("auto_create = false")
+        assert (await broker.reload())["changed"] == ["auto_create"]
+        file.unlink()
+        with pytest.raises(ConfigInvalid, match=f"the file {file}, which .* is gone; put it back"):
+            await broker.reload()
 
 
 ROOT = '[auth]\nsuperuser = "root"\nsuperuser_password = "pw"\n'

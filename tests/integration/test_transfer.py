@@ -313,6 +313,29 @@ def test_parts_of_large_messages_go_with_their_connection(broker: BrokerProcess,
             assert client.admin("queue.import", queue=queue, **begun)["left"] == 1
 
 
+def test_what_an_exclusive_queue_had_stays_when_the_import_has_ended(
+    broker: BrokerProcess, mq: sync.Client, admin: Run, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """It would belong to the connection of the command, and be deleted with it."""
+    replies, file = queue_named_after(request), tmp_path / "replies.ndjson"
+    saved = f"{replies}.saved"
+    with sync.connect(broker.url) as owner:
+        owner.create_queue(replies, exclusive=True, max_attempts=7)
+        owner.publish_many(replies, [b"1", b"2"])
+        assert admin("queue", "export", replies, "--out", file)[0] == 0
+    words = ("queue", "import", saved, file, "--create")
+    assert admin(*words, "--dry-run")[:2] == (0, imported(saved, 2, dry_run=True))
+    assert mq.admin("queue.info", queue=saved) is None
+    assert admin(*words)[:2] == (0, imported(saved, 2))
+    found = mq.admin("queue.info", queue=saved)
+    assert (found["ready"], found["options"]["exclusive"], found["options"]["max_attempts"]) == (2, False, 7)
+
+
+def imported(queue: str, count: int, *, dry_run: bool = False, earlier: int = 0) -> dict[str, Any]:
+    told = {"queue": queue, "messages": count, "imported": count - earlier, "expired": 0, "earlier": earlier}
+    return {**told, "dry_run": dry_run}
+
+
 # -- queue move -------------------------------------------------------------------------------------------------------
 
 

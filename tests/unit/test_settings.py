@@ -420,7 +420,7 @@ def test_settings_that_are_nested_beyond_all_measure(places: dict[str, Any], tmp
         read(places, **{"VIBEMQ_LOG" + "__a" * 2_000: "1"})
 
 
-def test_a_file_that_was_read_before_is_missed(places: dict[str, Any], tmp_path: Path) -> None:
+def test_a_file_of_the_settings_in_use_is_missed(places: dict[str, Any], tmp_path: Path) -> None:
     """Both of these may be missing at the start."""
     places["secrets_dir"].mkdir()
     for file, text in (
@@ -431,6 +431,10 @@ def test_a_file_that_was_read_before_is_missed(places: dict[str, Any], tmp_path:
         assert reader.read().files == ()
         file.write_text(text)
         assert reader.read().files == (file,)
+        file.unlink()
+        assert reader.read().files == (), "these settings were not taken"
+        file.write_text(text)
+        reader.require(reader.read().files)
         file.unlink()
         for _ in range(2):
             with pytest.raises(ConfigInvalid, match="which settings were read from before, is gone; put it back"):

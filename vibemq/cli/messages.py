@@ -4,6 +4,7 @@ import base64
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from vibemq.cli.exits import plain
 from vibemq.cli.output import count_text, facts, instant_text, table
 from vibemq.errors import MessageTooLarge
 
@@ -105,7 +106,7 @@ def preview_sheet(preview: dict[str, Any]) -> "RenderableType":
 
     free = [target for target in preview["targets"] if target["state"] in ("ok", None)]
     goals = [f"A replay puts {count_text(one['count'], 'dead letter')} into queue {one['queue']!r}." for one in free]
-    return Group(*map(Text, [*preview["sentences"], *goals]), group_table(preview["groups"]))
+    return Group(*(Text(plain(told)) for told in (*preview["sentences"], *goals)), group_table(preview["groups"]))
 
 
 def letter_sheet(letter: dict[str, Any]) -> "RenderableType":
@@ -118,7 +119,7 @@ def letter_sheet(letter: dict[str, Any]) -> "RenderableType":
         if name in instants:
             value = instant_text(value)
         elif name == "headers":
-            value = "\n".join(f"{key}: {text}" for key, text in value.items())
+            value = _header_lines(value)
         elif isinstance(value, int):
             value = str(value)
         pairs.append((name.replace("_", " "), value))
@@ -135,9 +136,9 @@ def message_sheet(message: dict[str, Any]) -> "RenderableType":
         if name.endswith("_at"):
             value = instant_text(value or 0)
         elif name == "headers":
-            value = "\n".join(f"{key}: {text}" for key, text in (value or {}).items())
+            value = _header_lines(value or {})
         elif name == "holders":
-            value = "\n".join(_holder_text(holder) for holder in value) or None
+            value = "\n".join(plain(_holder_text(holder)) for holder in value) or None
         pairs.append((name.replace("_", " "), value))
     part = payload_part(message)
     text = _size_text(len(part), ", see --raw") if "payload_base64" in message else part.decode()
@@ -152,6 +153,11 @@ def payload_part(message: dict[str, Any]) -> bytes:
     if message.get("payload_base64") is not None:
         return base64.b64decode(message["payload_base64"])
     return str(message.get("payload") or "").encode()
+
+
+def _header_lines(headers: dict[str, Any]) -> str:
+    """One line for each, whatever its publisher has written into it."""
+    return "\n".join(plain(f"{key}: {text}") for key, text in headers.items())
 
 
 def _holder_text(holder: dict[str, Any]) -> str:

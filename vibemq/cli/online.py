@@ -74,12 +74,12 @@ async def _asked(mq: Client, timeout: float, verb: str, arguments: dict[str, Any
     raise RequestTimeout(f"{verb} got no answer within {timeout:g} s; the broker may still carry it out")
 
 
-async def queue_is_missing(mq: Client, queue: str) -> bool:
-    """Whether the queue certainly does not exist: users who may not look at it are not told."""
+async def queue_exists(mq: Client, queue: str) -> bool | None:
+    """None: nobody knows, as users who may not look at it are not told."""
     try:
-        return await mq.queue_info(queue) is None
+        return await mq.queue_info(queue) is not None
     except NotAuthorized:
-        return False
+        return None
 
 
 async def require_queue(mq: Client, queue: str | None, hint: str = LISTED) -> None:
@@ -87,7 +87,7 @@ async def require_queue(mq: Client, queue: str | None, hint: str = LISTED) -> No
     Raises:
         QueueMissing: a queue is named and does not exist. "Nothing found" would hide a typing error.
     """
-    if queue is not None and await queue_is_missing(mq, queue):
+    if queue is not None and await queue_exists(mq, queue) is False:
         raise QueueMissing(queue, hint)
 
 

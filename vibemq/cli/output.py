@@ -21,6 +21,7 @@ from vibemq.storage.local.store_file import fsync_folder
 if TYPE_CHECKING:
     # Imported below, where something is drawn: a program that reads JSON does not wait for it.
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.segment import Segment
     from rich.table import Table
 
 ROWS_DRAWN_MAX = 500
@@ -41,17 +42,13 @@ class Output:
     @cached_property
     def console(self) -> "Console":
         """Of stdout."""
-        from rich.console import Console
-
         width = None if sys.stdout.isatty() else PIPE_WIDTH
-        return Console(highlight=False, markup=False, width=width)
+        return _console(highlight=False, markup=False, width=width)
 
     @cached_property
     def notes(self) -> "Console":
         """Of stderr."""
-        from rich.console import Console
-
-        return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        return _console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
     def emit(self, value: Any, text: "RenderableType") -> None:
         """The result: `value` as one JSON line, or `text`."""
@@ -69,9 +66,9 @@ class Output:
             print_json(value)
 
     def note(self, text: str, style: str = "") -> None:
-        """Said beside the result, on stderr; silent with --json."""
+        """Said beside the result, in one line on stderr; silent with --json."""
         if not self.json:
-            self.notes.print(text, style=style)
+            self.notes.print(plain(text), style=style)
 
     def confirm(self, question: str, *, yes: bool, can_dry_run: bool = True) -> None:
         """Ask before something is destroyed. Without a terminal, only --yes will do.
@@ -94,6 +91,24 @@ class Output:
         """Ask before a file that is there is replaced. Raises as `confirm`."""
         if file.is_file() and not is_standard(file):
             self.confirm(f"Overwrite {file}?", yes=yes, can_dry_run=False)
+
+
+def _console(**options: Any) -> "Console":
+    """One that writes escapes in the place of what a terminal would obey, whatever is printed: text of peers is in
+    tables, sentences and sheets alike."""
+    from rich.console import Console
+
+    class Escaping(Console):
+        def render(self, renderable: "RenderableType", options: "ConsoleOptions | None" = None) -> Iterable["Segment"]:
+            for segment in super().render(renderable, options):
+                # Those of control are the console's own, as for the screen of `top`.
+                yield segment if segment.control else segment._replace(text=_plain_lines(segment.text))
+
+    return Escaping(**options)
+
+
+def _plain_lines(text: str) -> str:
+    return "\n".join(map(plain, text.split("\n")))
 
 
 def would(done: str, *, dry_run: bool) -> str:
@@ -224,7 +239,7 @@ def facts(pairs: Iterable[tuple[str, object]], *, title: str | None = None) -> "
     sheet.add_column(style="dim", no_wrap=True)
     sheet.add_column(overflow="fold")
     for name, value in pairs:
-        sheet.add_row(Text(name), Text(_cell(value)))
+        sheet.add_row(Text(plain(name)), Text(_cell(value)))
     return sheet
 
 
@@ -237,7 +252,7 @@ def _cell(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return "\n".join(map(plain, str(value).split("\n")))
+    return _plain_lines(str(value))
 
 
 def _is_number(text: str) -> bool:

@@ -89,7 +89,8 @@ def serve(
         return again
 
     check_tls_files(loaded)
-    raise typer.Exit(app.serve(loaded, read_again) or 0)
+    reader.require(loaded.files)
+    raise typer.Exit(app.serve(loaded, read_again, reader.require) or 0)
 
 
 def given_of_listeners(listeners: Sequence["Listener"], host: str | None, port: int | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -36,7 +37,7 @@ SWITCH_INTERVAL_S = 0.0005
 """A flush thread gets the interpreter back this soon beside a busy event loop; Python's own 5 ms make it a convoy."""
 
 
-def serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
+def serve(loaded: Loaded, read_again: Callable[[], Loaded], taken: Callable[[tuple[Path, ...]], None]) -> int:
     """Run until SIGTERM or SIGINT, drain, and return the exit code. SIGHUP reloads the settings.
 
     Prints one JSON line per listener on stdout, then `{"event": "ready"}`; logs go to stderr. A second signal ends at
@@ -46,6 +47,7 @@ def serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
     Args:
         loaded: the settings, and where they came from.
         read_again: reads and checks the settings, for a reload.
+        taken: hears of the files that settings in use were read from, after each reload that is not refused.
 
     Raises:
         ConfigInvalid, StorageError: nothing was served.
@@ -54,6 +56,7 @@ def serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     process_log = ProcessLog()
     process_log.start(loaded.settings.log)
+    source = SettingsSource(read_again, process_log.set_up, dict(loaded.origins), taken)
     # Every connection is an open file, and the soft limit is often as low as 1024.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -61,14 +64,13 @@ def serve(loaded: Loaded, read_again: Callable[[], Loaded]) -> int:
     tune_heap()
     options = {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
     try:
-        return anyio.run(_serve, loaded, read_again, process_log, backend="asyncio", backend_options=options)
+        return anyio.run(_serve, loaded, source, process_log, backend="asyncio", backend_options=options)
     finally:
         # The sentence about what has ended it is written behind them.
         process_log.flush()
 
 
-async def _serve(loaded: Loaded, read_again: Callable[[], Loaded], process_log: ProcessLog) -> int:
-    source = SettingsSource(read_again, process_log.set_up, dict(loaded.origins))
+async def _serve(loaded: Loaded, source: SettingsSource, process_log: ProcessLog) -> int:
     hung_up = asyncio.Event()
     broker = Broker(
         settings=loaded.settings,

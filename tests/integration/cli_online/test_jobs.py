@@ -179,3 +179,16 @@ def test_a_fresh_replay_cancels_the_one_before(vibemq: Run, queue: str) -> None:
     code, (told,), _ = vibemq("admin", *words, "--fresh")
     assert (code, told["resumed"], told["job"] != first) == (0, False, True)
     assert vibemq("admin", "job", "show", first)[1][0]["state"] == "cancelled"
+
+
+def test_a_fresh_replay_that_is_refused_leaves_the_one_before_as_it_is(vibemq: Run, queue: str) -> None:
+    bury(vibemq, queue, 20)
+    words = ("dlq", "replay", "--queue", queue, "--detach")
+    number = vibemq("admin", *words, "--rate", "0.1")[1][0]["job"]
+    vibemq("admin", "job", "pause", number)
+    code, _, err = vibemq("admin", *words, "--fresh", "--at-most", "0")
+    assert (code, json.loads(err)["error"]["code"]) == (1, "PRECONDITION_FAILED")
+    assert vibemq("admin", *words, "--fresh", "--dry-run")[0] == 0
+    assert vibemq("admin", "job", "show", number)[1][0]["state"] == "paused"
+    assert vibemq("admin", *words, "--at-most", "20")[1][0]["job"] == number
+    vibemq("admin", "job", "cancel", number)

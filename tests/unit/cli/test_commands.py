@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from vibemq.cli import main, pub
 from vibemq.cli.entry import run_app, wants_json
 from vibemq.cli.serve import given_of_listeners, with_listener
 from vibemq.config import Listener, Settings
+from vibemq.errors import ConfigInvalid
 
 NOBODY = "vibemq://127.0.0.1:1"
 Run = Callable[..., tuple[int, str, str]]
@@ -36,6 +38,23 @@ def test_help_and_version(vibemq: Run) -> None:
     assert all(verb in out for verb in ("serve", "pub", "sub", "ping", "bench", "demo"))
     code, out, _ = vibemq("--version")
     assert (code, out.count(".")) == (0, 2)
+
+
+def test_a_reload_misses_the_files_of_the_settings_in_use_and_no_others(
+    vibemq: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    served: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("vibemq.server.app.serve", lambda *given: served.append(given))
+    file = tmp_path / "vibemq.toml"
+    file.write_text("auto_create = false")
+    assert vibemq("serve", "--config", str(file))[0] == 0
+    [(_, read_again, taken)] = served
+    file.unlink()
+    with pytest.raises(ConfigInvalid, match=f"the file {file}, which settings were read from before, is gone"):
+        read_again()
+    taken(())
+    with pytest.raises(ConfigInvalid, match=f"cannot read the settings file {file}"):
+        read_again()
 
 
 def test_closed_standard_streams_are_as_dev_null() -> None:

@@ -1,11 +1,12 @@
 """Messages and dead letters as people read them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
-from vibemq.cli.messages import preview, preview_sheet
+from vibemq.cli.messages import letter_sheet, message_sheet, preview, preview_sheet
 
 
 def shown(sheet: RenderableType) -> list[str]:
@@ -45,3 +46,19 @@ def test_a_preview_says_where_every_letter_goes() -> None:
         "A replay puts 67 dead letters into queue 'orders'.",
         "A replay puts 1 dead letter into queue 'hidden'.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("sheet", "told"),
+    [
+        (letter_sheet, {"dead_id": 1, "payload": ""}),
+        (message_sheet, {"sequence": 1, "queue": "orders", "payload": "", "offset": 0, "size": 0, "truncated": False}),
+    ],
+)
+def test_a_header_is_one_line_whatever_it_says(
+    sheet: Callable[[dict[str, Any]], RenderableType], told: dict[str, Any]
+) -> None:
+    lines = shown(sheet({**told, "headers": {"from": "shop\nuser: root", "to": "x"}}))
+    headers = next(number for number, line in enumerate(lines) if line.startswith("headers"))
+    assert "from: shop\\nuser: root" in lines[headers]
+    assert "to: x" in lines[headers + 1]

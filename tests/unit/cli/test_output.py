@@ -13,12 +13,14 @@ import pytest
 from rich import cells
 from rich import segment as segment_module
 from rich import text as text_module
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.live import Live
 
 from vibemq.cli.exits import CommandFailed, Usage
 from vibemq.cli.messages import letter_table
 from vibemq.cli.output import (
     YEAR_9999_MS,
+    Lines,
     Output,
     bytes_text,
     duration_text,
@@ -29,6 +31,9 @@ from vibemq.cli.output import (
     whole_file,
 )
 from vibemq.cli.progress import PlainTracker, tracked
+
+STEERING = "\x1b]52;c;aGk=\x1b\\"
+"""Fills the clipboard of a terminal that obeys it."""
 
 
 def drawn(renderable: object) -> str:
@@ -61,6 +66,34 @@ def test_text_goes_to_stdout_and_notes_to_stderr(capsys: pytest.CaptureFixture[s
 def test_notes_are_silent_with_json(capsys: pytest.CaptureFixture[str]) -> None:
     Output(json=True).note("by the way")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("drawable", [STEERING, text_module.Text(STEERING), facts([(STEERING, 1)]), Lines(STEERING)])
+def test_what_peers_have_chosen_does_not_steer_the_terminal(
+    drawable: RenderableType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Output(json=False).emit({}, drawable)
+    told = capsys.readouterr().out
+    assert "\\x1b]52;c;aGk=" in told
+    assert "\x1b" not in told
+
+
+def test_a_note_is_one_line_that_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(json=False).note("job 1 waits: \x1b[2Jfor\nnothing")
+    assert capsys.readouterr().err == "job 1 waits: \\x1b[2Jfor\\nnothing\n"
+
+
+def test_a_screen_that_is_drawn_anew_keeps_its_own_controls(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Live(console=Output(json=False).console, screen=True, auto_refresh=False) as screen:
+        screen.update(STEERING, refresh=True)
+    told = capsys.readouterr().out
+    assert "\x1b[?1049h" in told
+    assert "\\x1b]52;c;aGk=" in told
+    assert "\x1b]52" not in told
 
 
 def test_without_a_terminal_only_yes_confirms() -> None:

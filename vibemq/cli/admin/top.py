@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from vibemq.cli.exits import root_of
+from vibemq.cli.exits import plain, root_of
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, duration_option
 from vibemq.cli.online import call
 from vibemq.cli.output import Output, bytes_text, duration_text, table
@@ -81,7 +81,8 @@ def screen(seen: dict[str, Any]) -> RenderableType:
         f"  in {rates['in']:,.0f}/s  out {rates['out']:,.0f}/s  settled {rates['ack']:,.0f}/s",
     )
     for told in broker["sentences"]:
-        head.append(f"\n{told['level']}: {told['text']} → {told['remedy']}", style="yellow")
+        sentence = f"{told['level']}: {told['text']} → {told['remedy']}"
+        head.append(f"\n{plain(sentence)}", style="yellow")
     columns = (
         "queue",
         "state",

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -51,13 +52,15 @@ class SettingsSource:
     set_up_log: Callable[[Log], None]
     origins: dict[str, str] = field(default_factory=dict)
     """Where each setting in use comes from, by dotted name; a reload brings it up to date."""
+    taken: Callable[[tuple[Path, ...]], None] = lambda files: None
+    """Hears of the files of each reload that counts, and not of one that is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     change: SettingsChange
     certificates: Mapping[int, NewerTls]
-    files: tuple[str, ...] | None
+    files: tuple[Path, ...] | None
     origins: dict[str, str]
 
 
@@ -130,13 +133,14 @@ class Reloader:
         if self._source is not None:
             self._source.origins.clear()
             self._source.origins.update(found.origins)
+            self._source.taken(found.files or ())
         files = {str(path): None for newer in found.certificates.values() for path in newer.changed}
         return {
             "changed": list(found.change.changed),
             "needs_restart": list(found.change.needs_restart),
             "certificates": list(files),
             "hidden_users": list(hidden),
-            "files": None if found.files is None else list(found.files),
+            "files": None if found.files is None else list(map(str, found.files)),
         }
 
     async def _read_in_time(self) -> _Found:
@@ -167,7 +171,7 @@ class Reloader:
         if self._source is None or loaded is None:
             return _Found(change, certificates, None, {})
         origins = origins_in_use(self._source.origins, loaded.origins, change)
-        return _Found(change, certificates, tuple(map(str, loaded.files)), origins)
+        return _Found(change, certificates, loaded.files, origins)
 
     async def _take(self, settings: Settings, certificates: Mapping[int, NewerTls], asker: int) -> tuple[str, ...]:
         """Users of the store that those of the settings hide from now on."""

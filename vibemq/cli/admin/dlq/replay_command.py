@@ -12,13 +12,13 @@ from vibemq.cli.admin.dlq import pages
 from vibemq.cli.admin.dlq.filters import AtMost, Detach, Filters, Note, filtered
 from vibemq.cli.admin.dlq.replay_plan import PlanFile
 from vibemq.cli.admin.jobs.following import UNFINISHED, follow, require_all_read, require_done
-from vibemq.cli.exits import Usage
+from vibemq.cli.exits import PartlyDone, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Timeout, Url, queue_names
 from vibemq.cli.online import call, require_queue
 from vibemq.cli.output import Output, count_text
 from vibemq.client import Client
 from vibemq.client.address import parse
-from vibemq.errors import PreconditionFailed
+from vibemq.errors import JobNotFound, JobStateConflict, PreconditionFailed, VibeMQError
 
 Canary = Annotated[
     int | None,
@@ -144,15 +144,14 @@ class _Replay:
 
     async def begin(self, mq: Client) -> tuple[dict[str, Any] | None, int, bool]:
         """(the job, letters that it has left to do, whether an earlier run has begun it); None in a dry run."""
-        earlier = await _unfinished(mq, self._same)
-        if earlier is not None and not self._fresh:
+        unfinished = await _unfinished(mq, self._same)
+        if unfinished and not self._fresh:
+            earlier = unfinished[0]
             self._refuse_other_guards(earlier)
             self._refuse_more(earlier)
             if self._dry_run:
                 return None, _left(earlier), True
             return await _gone_on_with(mq, earlier, self._wanted["rate"]), _left(earlier), True
-        if earlier is not None and not self._dry_run:
-            await mq.admin("job.change", job=earlier["job"], state="cancelled")
         meant, most, resumed = self._letters()
         count, _ = await pages.count(mq, meant, most, self._to)
         if not count and not resumed:
@@ -165,6 +164,9 @@ class _Replay:
         job = await mq.admin("job.start", kind="replay", filter=meant, key=_key(self._same), **arguments)
         if self._old is not None:
             self._file.forget()
+        # Only now: a start that is refused changes nothing. Until then both may go on; no letter is replayed twice.
+        for earlier in unfinished:
+            await _cancel(mq, earlier["job"], job["job"])
         return job, count, resumed
 
     def _refuse_other_guards(self, job: dict[str, Any]) -> None:
@@ -227,18 +229,35 @@ def _key(same: dict[str, Any]) -> str:
     return f"{_mark(same)}{os.urandom(8).hex()}"
 
 
-async def _unfinished(mq: Client, same: dict[str, Any]) -> dict[str, Any] | None:
-    """The latest job of the same command line and user that has not ended."""
+async def _unfinished(mq: Client, same: dict[str, Any]) -> list[dict[str, Any]]:
+    """Jobs of the same command line and user that have not ended, the latest first. There are several where a --fresh
+    was interrupted."""
     mark, place = _mark(same), dict[str, Any]()
+    unfinished: list[dict[str, Any]] = []
     user = (await mq.admin("user.self"))["user"]
     while True:
         found = await mq.admin("job.list", **place)
-        for job in found["jobs"]:
-            if job["state"] in UNFINISHED and job["user"] == user and (job["key"] or "").startswith(mark):
-                return dict(job)
+        unfinished += (
+            job
+            for job in found["jobs"]
+            if job["state"] in UNFINISHED and job["user"] == user and (job["key"] or "").startswith(mark)
+        )
         if found["next"] is None:
-            return None
+            return unfinished
         place = {"after": found["next"]}
+
+
+async def _cancel(mq: Client, earlier: str, fresh: str) -> None:
+    """Raises PartlyDone: `fresh` goes on, and `earlier` was not cancelled."""
+    try:
+        await mq.admin("job.change", job=earlier, state="cancelled")
+    except (JobStateConflict, JobNotFound):
+        return  # It has ended meanwhile.
+    except VibeMQError as error:
+        raise PartlyDone(
+            f"job {fresh} has begun, and job {earlier}, whose place it takes, was not cancelled: {error}; do so with "
+            f"`vibemq-admin job cancel {earlier}`, and look on with `vibemq-admin job follow {fresh}`"
+        ) from error
 
 
 async def _gone_on_with(mq: Client, job: dict[str, Any], rate: float | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from vibemq.cli.admin.doctor import broker, disk, machine
 from vibemq.cli.admin.doctor.finding import BROKER, Finding, Level
-from vibemq.cli.exits import ExitCode
+from vibemq.cli.exits import ExitCode, plain
 from vibemq.cli.flags import DEFAULT_URL, Json, data_dir_option, timeout_option
 from vibemq.cli.output import Output
 
@@ -56,7 +56,7 @@ def findings(data_dir: Path | None, url: str | None, timeout: float) -> Iterator
 
 def _line(finding: Finding) -> Text:
     name = f"broker, {finding.check}" if finding.by == BROKER else finding.check
-    line = Text.assemble((f"{finding.level:<5}", STYLES[finding.level]), (f"{name}: ", "bold"), finding.text)
+    line = Text.assemble((f"{finding.level:<5}", STYLES[finding.level]), (f"{name}: ", "bold"), plain(finding.text))
     if finding.remedy:
-        line.append(f"\n      → {finding.remedy}", style="dim")
+        line.append(f"\n      → {plain(finding.remedy)}", style="dim")
     return line

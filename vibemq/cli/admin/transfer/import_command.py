@@ -16,13 +16,13 @@ import anyio.lowlevel
 import typer
 
 from vibemq.cli.admin.transfer.export_file import ExportFile, ImportLine
-from vibemq.cli.exits import CommandFailed, PartlyDone, QueueMissing
+from vibemq.cli.exits import CommandFailed, PartlyDone
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, defaults_to
-from vibemq.cli.online import call, queue_is_missing
+from vibemq.cli.online import call, queue_exists, require_queue
 from vibemq.cli.output import Output, count_text, is_standard
 from vibemq.cli.progress import Tracker, tracked
 from vibemq.client import Client
-from vibemq.errors import Blocked, ErrorCode, InvalidPayload, RateLimited, VibeMQError
+from vibemq.errors import Blocked, ErrorCode, InvalidPayload, QueueNotFound, RateLimited, VibeMQError
 from vibemq.model.message_lines import read_message_line
 
 STDIN = Path("-")
@@ -72,14 +72,14 @@ def import_file(
             export.check(progress)
 
         async def work(mq: Client) -> None:
-            if await queue_is_missing(mq, queue) and not (dry_run and create):
-                if not create:
-                    raise QueueMissing(queue, "create it, or add --create")
-                await mq.admin("queue.create", queue=queue, options=export.head["options"])
-            if dry_run:
-                await _tell_plan(mq, queue, export, name, out)
-                return
+            if create:
+                await _create_missing(mq, queue, export.head["options"], out, dry_run=dry_run)
+            else:
+                await require_queue(mq, queue, "create it, or add --create")
             job = Import(mq, queue, export, name, note=out.note)
+            if dry_run:
+                await _tell_plan(job, out, create=create)
+                return
             await _run(job, out)
             out.emit(job.described(), job.text())
 
@@ -203,6 +203,22 @@ class Import:
         return "; ".join(parts)
 
 
+async def _create_missing(mq: Client, queue: str, options: dict[str, Any], out: Output, *, dry_run: bool) -> None:
+    """With the options of the exported one, unless it is known to exist. Creating needs no `inspect`, and leaves a
+    queue that exists as it is."""
+    if await queue_exists(mq, queue):
+        return
+    if options.get("exclusive"):
+        # It would be the queue of this connection, and go with it, and with all that was imported.
+        options = {name: value for name, value in options.items() if name != "exclusive"}
+        out.note(
+            f"the exported queue is exclusive to a connection; queue {queue} "
+            f"{'would be' if dry_run else 'is'} created without that"
+        )
+    tried = {"dry_run": True} if dry_run else {}
+    await mq.admin("queue.create", queue=queue, options=options, **tried)
+
+
 async def _run(job: Import, out: Output) -> None:
     again = "run the same command again for the rest"
     try:
@@ -218,12 +234,14 @@ async def _run(job: Import, out: Output) -> None:
         raise PartlyDone(f"{done}, then: {error}; {again}") from error
 
 
-async def _tell_plan(mq: Client, queue: str, export: ExportFile, name: str, out: Output) -> None:
-    job = Import(mq, queue, export, name)
-    if not await queue_is_missing(mq, queue):
+async def _tell_plan(job: Import, out: Output, *, create: bool) -> None:
+    try:
         await job.find_position()
+    except QueueNotFound:
+        if not create:
+            raise
     now = time.time_ns() // 1_000_000
-    rest = [line.extra.expires_at for number, line in enumerate(export.messages()) if number >= job.position]
+    rest = [line.extra.expires_at for number, line in enumerate(job.export.messages()) if number >= job.position]
     job.expired = sum(0 < at <= now for at in rest)
     job.imported = len(rest) - job.expired
     out.emit(job.described() | {"dry_run": True}, job.text(dry_run=True))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from vibemq.cli.exits import root_of
+from vibemq.cli.exits import plain, root_of
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, duration_option, queue_names, user_names
 from vibemq.cli.online import call
 from vibemq.cli.output import Output, instant_text, print_json, table
@@ -102,7 +102,7 @@ def follow(
                 if json:
                     print_json(record)
                 else:
-                    out.console.print("  ".join(map(str, _row(record))), markup=False)
+                    out.console.print("  ".join(plain(str(fact)) for fact in _row(record)))
             # A pipe gets them now, not when a block of them is full.
             sys.stdout.flush()
             after = page["next"] or page["position"]

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vibemq.cli.exits import Usage
+from vibemq.cli.exits import Usage, plain
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, Json, Timeout, Url, queue_names
 from vibemq.cli.online import ask
 from vibemq.cli.output import Output, bytes_text, duration_text, facts, instant_text, table
@@ -24,7 +24,9 @@ def overview(url: Url = DEFAULT_URL, timeout: Timeout = DEFAULT_TIMEOUT, json: J
 
 
 def _overview(found: dict[str, Any]) -> list[Any]:
-    told = [f"{one['level']}: {one['text']}\n      → {one['remedy']}" for one in found["sentences"]] or ["All is well."]
+    told = [f"{one['level']}: {plain(one['text'])}\n      → {plain(one['remedy'])}" for one in found["sentences"]] or [
+        "All is well."
+    ]
     oldest, totals, rates = found["oldest"], found["totals"], found["rates"]
     pairs: list[tuple[str, object]] = [
         ("oldest message", f"{duration_text(oldest['age_ms'])} in {oldest['queue']}" if oldest else "–"),

@@ -12,9 +12,10 @@ import pytest
 
 from vibemq.cli.admin.transfer import import_command
 from vibemq.cli.admin.transfer.export_file import ExportFile, ImportLine
-from vibemq.cli.admin.transfer.import_command import Import
+from vibemq.cli.admin.transfer.import_command import Import, _create_missing
+from vibemq.cli.output import Output
 from vibemq.client import Client
-from vibemq.errors import Blocked, InvalidPayload, RateLimited, VibeMQError
+from vibemq.errors import Blocked, InvalidPayload, NotAuthorized, RateLimited, VibeMQError
 from vibemq.model.extras.message_extra import MessageExtra
 from vibemq.model.rows import pack_row
 
@@ -142,3 +143,33 @@ def test_a_dry_run_does_not_say_that_messages_were_imported(dry_run: bool, text:
     job = Import(cast(Client, BlockedBroker(0)), "q", cast(ExportFile, TwoMessages()))
     job.imported, job.expired = 2, 1
     assert job.text(dry_run=dry_run) == text
+
+
+@dataclass
+class ShyBroker:
+    """Tells whether the queue exists, or refuses to."""
+
+    exists: bool | None
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    async def queue_info(self, queue: str) -> dict[str, Any] | None:
+        if self.exists is None:
+            raise NotAuthorized("it requires inspect")
+        return {} if self.exists else None
+
+    async def admin(self, verb: str, **arguments: Any) -> None:
+        self.asked.append((verb, arguments))
+
+
+@pytest.mark.parametrize("exists", [True, False, None])
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_a_queue_that_is_not_known_to_exist_is_created_for_more_than_this_connection(
+    exists: bool | None, dry_run: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker, options = ShyBroker(exists), {"exclusive": True, "max_attempts": 7}
+    await _create_missing(cast(Client, broker), "q", options, Output(json=False), dry_run=dry_run)
+    tried = {"dry_run": True} if dry_run else {}
+    asked = [("queue.create", {"queue": "q", "options": {"max_attempts": 7}, **tried})]
+    assert broker.asked == ([] if exists else asked)
+    told = f"the exported queue is exclusive to a connection; queue q {'would be' if dry_run else 'is'} created"
+    assert capsys.readouterr().err == ("" if exists else f"{told} without that\n")
