@@ -538,9 +538,10 @@ class Subscription(Asynchronous, Generic[T]):
         timeout = self.options.timeout
         if timeout is None or not self._held or not self._extension.is_due(now):
             return
-        self._extension.note(now, self._clock())
-        self._held.extensions.append((limit_ms(timeout, "ack_timeout"), self._held.runs.runs()))
-        self._link.mark(self)
+        instant = self._clock()
+        self._extension.note(now, instant)
+        if self._held.extend(limit_ms(timeout, "ack_timeout"), instant + timeout):
+            self._link.mark(self)
 
     @property
     def ripe(self) -> int:
@@ -597,6 +598,8 @@ class Subscription(Asynchronous, Generic[T]):
             if delivery.extended is None:
                 delivery.extended = {}
             delivery.extended.update((n, deadline) for first, last in runs for n in range(first, last + 1))
+            if self.options.auto_extend:
+                self._held.note_deadline(runs, deadline)
 
     async def reply(self, address: str, response: Outgoing) -> None:
         self._link.check_loop()
