@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from vibemq.client.failures import Failure
+from vibemq.client.failures import Failure, settled_failure
 from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra, encoded_size
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import VibeMQError
@@ -137,7 +137,7 @@ class PublishBatch:
 
     def fail(self, failure: Failure) -> None:
         """None of it was accepted, or nobody knows."""
-        self.failure = failure
+        self.failure = settled_failure(failure)
         self._settle()
 
     def sequence(self, index: int) -> int:

@@ -1,5 +1,8 @@
+import pickle
 from collections.abc import Callable
 from itertools import count
+from threading import Lock
+from weakref import ref
 
 import anyio
 import pytest
@@ -218,6 +221,38 @@ async def test_each_reader_of_a_refusal_gets_its_own_error() -> None:
     batch.offer(b"row")
     batch.fail(full)
     assert batch.refusal(0) is not batch.refusal(0)
+
+
+class Client:
+    """A failure that is made of it holds what crosses no process pool."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.host = "here"
+
+    def failed(self) -> VibeMQError:
+        error = NotConnected(f"no connection to {self.host}")
+        error.__cause__ = OSError("unplugged")
+        return error
+
+
+async def test_a_report_of_what_has_failed_holds_nothing_of_the_client() -> None:
+    client = Client()
+    batch = PublishBatch("q")
+    batch.offer(b"row")
+    batch.fail(client.failed)
+    client.host = "elsewhere"
+    report = PublishReport("q", [batch])
+    for each in (report, pickle.loads(pickle.dumps(report))):
+        with pytest.raises(NotConnected, match="no connection to here"):
+            each[0]
+        assert str(each.refused[0]) == "no connection to here"
+    refusal = batch.refusal(0)
+    assert refusal is not None
+    assert isinstance(refusal.__cause__, OSError)
+    gone = ref(client)
+    del client
+    assert gone() is None
 
 
 async def test_reports_reach_over_batches() -> None:
