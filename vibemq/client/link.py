@@ -148,7 +148,7 @@ class ClientLink:
         self._unproven = 0
         self._outgoing.clear()
         self._dirty.clear()
-        self.outbox.lost()
+        self.outbox.lost(now)
         self.restored.lost()
         self._requests.lost(why)
         self.replies.lost(why)
@@ -538,8 +538,8 @@ class ClientLink:
 
     def _tick_offline(self, now: float) -> None:
         limit = self.settings.reconnect.offline_timeout
-        if limit is not None and now - self._offline_since > limit and self.outbox.messages:
-            self.outbox.fail_all(self._too_long_offline)
+        if limit is not None and self.outbox.messages:
+            self.outbox.expire_unsent(now, limit, self._offline_since, self._too_long_offline)
 
     def _too_long_offline(self) -> VibeMQError:
         return self.no_connection(f"{self.settings.reconnect.offline_timeout} s", "; the client continues to reconnect")

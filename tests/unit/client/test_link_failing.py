@@ -10,7 +10,7 @@ from vibemq.client.link import ClientLink
 from vibemq.client.protocol import ClientProtocol
 from vibemq.client.publishing.outbox import PublishBatch
 from vibemq.client.publishing.outgoing import ROW_BYTES_MAX
-from vibemq.client.publishing.receipts import PublishReport
+from vibemq.client.publishing.receipts import PublishReport, receipt
 from vibemq.errors import MessageTooLarge, NotConnected, RequestTimeout, VibeMQError
 
 pytestmark = pytest.mark.anyio
@@ -49,6 +49,20 @@ def end(link: ClientLink) -> PublishBatch:
     batch = put(link)
     link.fail(lambda: NotConnected(f"the end of {link}"))
     return batch
+
+
+async def test_a_publish_in_a_long_absence_waits_as_long_as_one_at_its_beginning() -> None:
+    link = ClientLink(ClientSettings(), now=0.0)
+    link.online(ClientProtocol(link.settings), 0.0)
+    link.offline(1.0, "unplugged")
+    link.tick(90.0)
+    batch = put(link)
+    for now in (90.5, 120.0, 150.5):
+        link.tick(now)
+        assert not batch.done.is_set()
+    link.tick(151.0)
+    with pytest.raises(NotConnected, match=r"no connection to localhost:2925 within 60\.0 s \(unplugged\)"):
+        receipt(batch, 0)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ class PublishBatch:
         "first_sequence",
         "id",
         "own_dedup",
+        "put_at",
         "queue",
         "rows",
         "sent_at",
@@ -65,6 +66,8 @@ class PublishBatch:
         self.own_dedup: set[int] = set()
         """Indexes whose dedup id we made up; they are no duplicates in the eyes of the publisher."""
         self.done = Latch()
+        self.put_at: float | None = None
+        """When it was first seen to wait: no sooner than it did. None until then."""
         self.sent_at = 0.0
         self.first_sequence = 0
         self.duplicates: Mapping[int, int] = {}
@@ -299,9 +302,13 @@ class Outbox:
         for batch in self._sent.values():
             batch.sent_at = min(batch.sent_at + seconds, now)
 
-    def lost(self) -> None:
+    def lost(self, now: float) -> None:
         """The connection is gone: what it had not confirmed goes to the front again, in order."""
-        self._ready = deque([*self._sent.values(), *self._ready_batches()])
+        self._seal()
+        batches = [*self._sent.values(), *self._ready_batches()]
+        for batch in batches:
+            batch.put_at = now if batch.put_at is None else batch.put_at
+        self._ready = deque(batches)
         self._sent.clear()
 
     def _ready_batches(self) -> list[PublishBatch]:
@@ -314,6 +321,24 @@ class Outbox:
             self.settled(batch.id)
             batch.fail(failure)
         return sum(batch.count for batch in expired)
+
+    def expire_unsent(self, now: float, seconds: float, offline_since: float, failure: Failure) -> None:
+        """Without a connection: fail what has waited for one for more than so many seconds, in this absence. To be
+        called now and then: what has been put between two calls waits together."""
+        self._seal()
+        expired: list[PublishBatch] = []
+        for batch in self._ready_batches():
+            if batch.put_at is None:
+                batch.put_at = now
+            if now - max(batch.put_at, offline_since) > seconds:
+                expired.append(batch)
+        if not expired:
+            return
+        gone = set(expired)
+        self._ready = deque(item for item in self._ready if item not in gone)
+        for batch in expired:
+            self._gone(batch)
+            batch.fail(failure)
 
     def fail_all(self, failure: Failure) -> None:
         """Nothing of it will be sent any more."""

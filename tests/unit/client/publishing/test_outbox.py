@@ -67,7 +67,7 @@ async def test_other_frames_go_with_their_connection(sent: bool) -> None:
         box.take(0, 10**6, new_id)
     box.put_frame(b"purge")
     add(box, "a", b"2")
-    box.lost()
+    box.lost(0.0)
     assert frames(box, new_id) == [b"a: 1", b"a: 2"]
     box.put_frame(b"purge")
     box.fail_all(lambda: NotConnected("over"))
@@ -97,7 +97,7 @@ async def test_what_was_lost_goes_first_and_in_order() -> None:
     first = add(box, "a")[0], add(box, "b")[0]
     box.take(0, 10**6, new_id)
     later = add(box, "c")[0]
-    box.lost()
+    box.lost(0.0)
     assert box.take(1, 10**6, new_id) == [*first, later]
     assert [batch.id for batch in (*first, later)] == ["1", "2", "3"]
 
@@ -180,6 +180,42 @@ async def test_late_answers_fail_and_are_forgotten() -> None:
     assert isinstance(early.refusal(0), RequestTimeout)
     assert box.settled(early.id) is None
     assert not late.done.is_set()
+
+
+def overdue() -> VibeMQError:
+    return NotConnected("nobody there")
+
+
+async def test_each_waits_as_long_for_a_connection_whenever_it_was_put() -> None:
+    box = outbox()
+    early = add(box)[0]
+    box.expire_unsent(100, 60, 0, overdue)
+    box.put_frame(b"purge")
+    late = add(box)[0]
+    other = add(box, "other")[0]
+    box.expire_unsent(130, 60, 0, overdue)
+    box.expire_unsent(160, 60, 0, overdue)
+    assert (early.done.is_set(), box.messages) == (False, 3)
+    box.expire_unsent(160.5, 60, 0, overdue)
+    assert isinstance(early.refusal(0), NotConnected)
+    assert box.take(161, 10**6, ids()) == [b"purge", late, other]
+
+
+async def test_the_wait_for_a_connection_begins_anew_when_one_is_lost() -> None:
+    box, new_id = outbox(), ids()
+    sent = add(box)[0]
+    box.take(0, 10**6, new_id)
+    unsent = add(box)[0]
+    box.lost(30)
+    box.expire_unsent(90, 60, 30, overdue)
+    assert not sent.done.is_set()
+    box.take(90, 10**6, new_id)
+    box.lost(100)
+    box.expire_unsent(160, 60, 100, overdue)
+    assert (sent.done.is_set(), unsent.done.is_set()) == (False, False)
+    box.expire_unsent(161, 60, 100, overdue)
+    assert (sent.done.is_set(), unsent.done.is_set()) == (True, True)
+    assert (box.messages, box.waiting) == (0, False)
 
 
 async def test_the_end_fails_everything() -> None:
