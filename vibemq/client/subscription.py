@@ -13,7 +13,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint
 
-from vibemq.client.failures import Failure
+from vibemq.client.failures import Failure, settled_failure
 from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.client.message import DONE, Delivery, Done, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
@@ -89,6 +89,8 @@ class Subscription(Asynchronous, Generic[T]):
         self._extension = AutoExtension(options.timeout, wanted=options.auto_extend)
         self._failure: Failure | None = None
         self._started = False
+        self._lost_at: float | None = None
+        """When the first connection was lost that had been asked for it."""
         self._stopped = False
         self._left = False
         """The broker has confirmed that no more comes."""
@@ -506,9 +508,13 @@ class Subscription(Asynchronous, Generic[T]):
     def lost(self) -> None:
         self.stats.interruptions += 1
         self._forget_deliveries()
+        if self._lost_at is None:
+            self._lost_at = self._link.resending.lost_at
         if not self.options.restore and self._failure is None:
             self._failure = self._lost_for_good
-        if self._stopped or not self.options.restore:
+        elif not self.known and self._failure is None and self._link.resending.is_over(self._lost_at):
+            self._failure = settled_failure(partial(self._link.no_answer, f"the subscription of {self.queue!r}"))
+        if self._stopped or self._failure is not None:
             self._link.restored.forget(self)
         self._notify()
 

@@ -67,7 +67,7 @@ class PublishBatch:
         """Indexes whose dedup id we made up; they are no duplicates in the eyes of the publisher."""
         self.done = Latch()
         self.put_at: float | None = None
-        """When it was first seen to wait: no sooner than it did. None until then."""
+        """When it was first seen to wait, no sooner than it did, and none was confirmed since; None until then."""
         self.sent_at = 0.0
         self.first_sequence = 0
         self.duplicates: Mapping[int, int] = {}
@@ -302,12 +302,14 @@ class Outbox:
         for batch in self._sent.values():
             batch.sent_at = min(batch.sent_at + seconds, now)
 
-    def lost(self, now: float) -> None:
-        """The connection is gone: what it had not confirmed goes to the front again, in order."""
+    def lost(self, now: float, *, confirmed: bool = False) -> None:
+        """The connection is gone: what it had not confirmed goes to the front again, in order. `confirmed`: it has
+        got something through, so that the waiting of the others begins anew."""
         self._seal()
         batches = [*self._sent.values(), *self._ready_batches()]
         for batch in batches:
-            batch.put_at = now if batch.put_at is None else batch.put_at
+            if confirmed or batch.put_at is None:
+                batch.put_at = now
         self._ready = deque(batches)
         self._sent.clear()
 
@@ -322,15 +324,15 @@ class Outbox:
             batch.fail(failure)
         return sum(batch.count for batch in expired)
 
-    def expire_unsent(self, now: float, seconds: float, offline_since: float, failure: Failure) -> None:
-        """Without a connection: fail what has waited for one for more than so many seconds, in this absence. To be
-        called now and then: what has been put between two calls waits together."""
+    def expire_unsent(self, now: float, seconds: float, since: float, failure: Failure) -> None:
+        """Without a connection: fail what has waited for more than so many seconds, what was before `since` not
+        counted. To be called now and then: what has been put between two calls waits together."""
         self._seal()
         expired: list[PublishBatch] = []
         for batch in self._ready_batches():
             if batch.put_at is None:
                 batch.put_at = now
-            if now - max(batch.put_at, offline_since) > seconds:
+            if now - max(batch.put_at, since) > seconds:
                 expired.append(batch)
         if not expired:
             return
