@@ -395,10 +395,13 @@ async def test_auto_extend_keeps_what_is_held() -> None:
         await mq.publish_many("orders", range(3))
         async with mq.subscribe("orders", ack_timeout=0.3, auto_extend=True) as messages:
             message = await anext(messages)
+            await until(lambda: broker.extended)
             await message.extend(9)
-            await until(lambda: len(broker.extended) >= 3)
-        assert ([(1, 3)], 300) in [(frame.runs, frame.ack_timeout_ms) for frame in broker.extended]
-        assert ([(1, 1)], 9_000) in [(frame.runs, frame.ack_timeout_ms) for frame in broker.extended]
+            await until(lambda: broker.extended[-1].runs == [(2, 3)])
+        told = [(frame.runs, frame.ack_timeout_ms) for frame in broker.extended]
+        own = told.index(([(1, 1)], 9_000))
+        assert all(frame == ([(1, 3)], 300) for frame in told[:own])
+        assert all(frame == ([(2, 3)], 300) for frame in told[own + 1 :])
 
 
 NO_DURATIONS = [-1.5, -0.0001, float("nan"), float("inf")]

@@ -1,7 +1,7 @@
 """Wire codes to the classes of `vibemq.errors`."""
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
+from copy import copy, deepcopy
 from functools import partial
 from typing import Any
 
@@ -102,3 +102,14 @@ def error_of(code: str, sentence: str, queue: str = "") -> VibeMQError:
 def failure_of(code: str, sentence: str, queue: str) -> Failure:
     """No closure: a report of what was refused crosses process pools."""
     return partial(error_of, code, sentence, queue)
+
+
+def settled_failure(failure: Failure) -> Failure:
+    """As it is now, without what it would be made of: that may be a whole client, which crosses no process pool."""
+    return partial(_again, failure())
+
+
+def _again(error: VibeMQError) -> VibeMQError:
+    made = copy(error)
+    made.__cause__ = error.__cause__
+    return made

@@ -8,6 +8,7 @@ connection that carried them.
 """
 
 import logging
+import math
 from collections.abc import Callable
 from itertools import count
 from typing import Protocol
@@ -27,6 +28,7 @@ from vibemq.client.requesting.link_requests import LinkRequests
 from vibemq.client.waiting.handing_over import call_soon, running_of
 from vibemq.client.waiting.latch import Latch
 from vibemq.client.waiting.pending import PendingRequests
+from vibemq.client.waiting.resending import Resending
 from vibemq.errors import (
     ConnectionLost,
     ErrorCode,
@@ -103,7 +105,11 @@ class ClientLink:
         """The latest error of the broker that named no request of ours."""
         self.changed = Latch()
         """Set, and replaced, whenever `protocol` or `failure` changes."""
-        self._offline_since = now
+        limit = settings.reconnect.offline_timeout
+        self.resending = Resending(None if limit is None else limit + settings.command_timeout)
+        self.resending.lost(now)
+        self._has_confirmed = False
+        """Whether the broker has told of a publish on this connection what has become of it."""
         self.unreachable = ""
         """Why the connection was lost, or the latest attempt to make one has failed."""
         self._numbers = count(1)
@@ -129,6 +135,7 @@ class ClientLink:
         """A connection has shaken hands: subscriptions first, then what is unconfirmed, then what waited."""
         self.epoch += 1
         self.rate_limited = False
+        self._has_confirmed = False
         self.unreachable = ""
         self.protocol = protocol
         self._sending = None if self._put_off else protocol
@@ -142,13 +149,13 @@ class ClientLink:
         if self.protocol is None:
             return
         self.protocol = self._sending = None
-        self._offline_since = now
+        self.resending.lost(now)
         self.unreachable = why
         self._row = None
         self._unproven = 0
         self._outgoing.clear()
         self._dirty.clear()
-        self.outbox.lost()
+        self._lose_publishes()
         self.restored.lost()
         self._requests.lost(why)
         self.replies.lost(why)
@@ -382,6 +389,7 @@ class ClientLink:
 
     def postpone(self, seconds: float, now: float) -> None:
         """Nothing else could be sent for so long: the waits for answers begin later, at the latest now."""
+        self.resending.postpone(seconds)
         self.outbox.postpone(seconds, now)
         self._requests.postpone(seconds, now)
         self.restored.postpone(seconds, now)
@@ -499,6 +507,7 @@ class ClientLink:
             pending.finish(frame)
 
     def _confirmed(self, ack: PublishManyAck) -> None:
+        self._has_confirmed = True
         batch = self.outbox.settled(ack.id)
         if batch is not None:
             if self._unproven:
@@ -523,6 +532,7 @@ class ClientLink:
         if batch is not None or pending is not None:
             self._note_answered(frame.id)
         if batch is not None:
+            self._has_confirmed = True
             batch.fail(failure)
         elif pending is not None:
             pending.finish(None, failure)
@@ -536,10 +546,17 @@ class ClientLink:
             self.last_refusal = f"{code}: {sentence}"
             logger.warning("the broker refused something without saying which request: %s", self.last_refusal)
 
+    def _lose_publishes(self) -> None:
+        resending = self.resending
+        self.outbox.lost(resending.lost_at, confirmed=self._has_confirmed)
+        if resending.seconds is not None and self.outbox.messages:
+            self.outbox.expire_unsent(resending.lost_at, resending.seconds, -math.inf, self._lost_too_often)
+
     def _tick_offline(self, now: float) -> None:
         limit = self.settings.reconnect.offline_timeout
-        if limit is not None and now - self._offline_since > limit and self.outbox.messages:
-            self.outbox.fail_all(self._too_long_offline)
+        if limit is not None and self.outbox.messages:
+            resending = self.resending
+            self.outbox.expire_unsent(resending.reading(now), limit, resending.lost_at, self._too_long_offline)
 
     def _too_long_offline(self) -> VibeMQError:
         return self.no_connection(f"{self.settings.reconnect.offline_timeout} s", "; the client continues to reconnect")
@@ -548,6 +565,17 @@ class ClientLink:
         """`then`: the end of its sentence."""
         why = f" ({self.unreachable})" if self.unreachable else ""
         return NotConnected(f"no connection to {self.settings.host}:{self.settings.port} within {waited}{why}{then}")
+
+    def _lost_too_often(self) -> VibeMQError:
+        return self.no_answer("a publish")
+
+    def no_answer(self, what: str) -> RequestTimeout:
+        """To something that was sent on one connection after the other."""
+        return RequestTimeout(
+            f"no answer to {what} within {self.resending.seconds} s, although connections to {self.settings.host}:"
+            f"{self.settings.port} were made: each was lost before it ({self.unreachable}); it may or may not have"
+            " happened; the client continues to reconnect"
+        )
 
     def _timed_out(self, what: str) -> Failure:
         hint = f" (the broker's latest refusal: {self.last_refusal})" if self.last_refusal else ""

@@ -21,7 +21,10 @@ class ReconnectPolicy:
     first_connect: bool = False
     """Also be patient with the very first connection; otherwise `connect` fails at once when nobody listens."""
     offline_timeout: float | None = 60.0
-    """How long a request may wait for a connection before it fails with NotConnected; None = while dialling goes on."""
+    """How long a request may wait for a connection before it fails with NotConnected; None = while dialling goes on.
+
+    Where connections are made and lost, what each of them has left unanswered is sent again for so long and
+    `command_timeout`."""
 
     def __post_init__(self) -> None:
         for name in ("initial_delay", "max_delay"):

@@ -13,7 +13,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint
 
-from vibemq.client.failures import Failure
+from vibemq.client.failures import Failure, settled_failure
 from vibemq.client.link import CLIENT_CLOSED, ClientLink
 from vibemq.client.message import DONE, Delivery, Done, Message, MessageBatch, Settler
 from vibemq.client.protocol import ClientProtocol
@@ -89,6 +89,8 @@ class Subscription(Asynchronous, Generic[T]):
         self._extension = AutoExtension(options.timeout, wanted=options.auto_extend)
         self._failure: Failure | None = None
         self._started = False
+        self._lost_at: float | None = None
+        """When the first connection was lost that had been asked for it."""
         self._stopped = False
         self._left = False
         """The broker has confirmed that no more comes."""
@@ -506,9 +508,13 @@ class Subscription(Asynchronous, Generic[T]):
     def lost(self) -> None:
         self.stats.interruptions += 1
         self._forget_deliveries()
+        if self._lost_at is None:
+            self._lost_at = self._link.resending.lost_at
         if not self.options.restore and self._failure is None:
             self._failure = self._lost_for_good
-        if self._stopped or not self.options.restore:
+        elif not self.known and self._failure is None and self._link.resending.is_over(self._lost_at):
+            self._failure = settled_failure(partial(self._link.no_answer, f"the subscription of {self.queue!r}"))
+        if self._stopped or self._failure is not None:
             self._link.restored.forget(self)
         self._notify()
 
@@ -538,9 +544,10 @@ class Subscription(Asynchronous, Generic[T]):
         timeout = self.options.timeout
         if timeout is None or not self._held or not self._extension.is_due(now):
             return
-        self._extension.note(now, self._clock())
-        self._held.extensions.append((limit_ms(timeout, "ack_timeout"), self._held.runs.runs()))
-        self._link.mark(self)
+        instant = self._clock()
+        self._extension.note(now, instant)
+        if self._held.extend(limit_ms(timeout, "ack_timeout"), instant + timeout):
+            self._link.mark(self)
 
     @property
     def ripe(self) -> int:
@@ -597,6 +604,8 @@ class Subscription(Asynchronous, Generic[T]):
             if delivery.extended is None:
                 delivery.extended = {}
             delivery.extended.update((n, deadline) for first, last in runs for n in range(first, last + 1))
+            if self.options.auto_extend:
+                self._held.note_deadline(runs, deadline)
 
     async def reply(self, address: str, response: Outgoing) -> None:
         self._link.check_loop()

@@ -1,7 +1,7 @@
 """What a subscription does without a connection."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +10,8 @@ from bench.guard.counting import instructions
 from vibemq.client.address import ClientSettings
 from vibemq.client.link import ClientLink
 from vibemq.client.message import Message
+from vibemq.client.protocol import ClientProtocol
+from vibemq.client.receiving.held import forget
 from vibemq.client.receiving.options import SubscribeOptions
 from vibemq.client.subscription import Subscription
 from vibemq.errors import NotConnected
@@ -75,7 +77,7 @@ async def test_many_messages_are_settled_without_a_look_at_every_pair(runs: list
         delivered = DeliverMany(subscription.id, "q", 0, 1, rows, acquired=acquired, sequences=FAR, instants=FAR)
         subscription.deliver(delivered)
     assert subscription._held.newest.keys() == set(FAR)
-    cost = sum(instructions(lambda: subscription._held._settle_newest(runs)).values())
+    cost = sum(instructions(lambda: forget(subscription._held.newest, runs)).values())
     settled = {sequence for sequence in FAR if any(first <= sequence <= last for first, last in runs)}
     assert subscription._held.newest.keys() == set(FAR) - settled
     assert cost < 100 * (min(run_count(runs), len(FAR)) + len(runs))
@@ -105,6 +107,96 @@ async def test_what_was_extended_too_late_stays_lost() -> None:
     now[0] = 1_120.0
     assert tick()
     assert not second.lost
+
+
+class Told(ClientProtocol):
+    """Notes what the broker is told of ack timeouts: in ms, of which messages."""
+
+    def __init__(self) -> None:
+        super().__init__(ClientSettings())
+        self.extended: list[tuple[int, list[Run]]] = []
+
+    def extend(self, subscription: str, runs: Sequence[Run], ack_timeout_ms: int) -> bytes:
+        self.extended.append((ack_timeout_ms, list(runs)))
+        return b""
+
+
+class ExtendedMessages:
+    """Messages 1 to 3, for 30 s each, which the client extends by itself; and the clock of both."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        options = SubscribeOptions(queue="q", ack_timeout=30, auto_extend=True)
+        link = ClientLink(ClientSettings(), now=0.0)
+        self.subscription: Subscription[Any] = Subscription(link, options, None, lambda: self.now)
+        self.messages = self.deliver({})
+
+    def deliver(self, acquired: dict[int, int]) -> list[Message[Any]]:
+        rows = Rows.of([b"row"] * 3)
+        self.subscription.deliver(DeliverMany(self.subscription.id, "q", 1, 0, rows, acquired=acquired))
+        return self.subscription.take_buffered()
+
+    def told_after(self, seconds: float) -> list[tuple[int, list[Run]]]:
+        """What the broker is told after a tick."""
+        self.now += seconds
+        self.subscription.tick(self.now)
+        protocol = Told()
+        list(self.subscription.take_frames(protocol))
+        return protocol.extended
+
+
+ALL = (30_000, [(1, 3)])
+
+
+@pytest.mark.parametrize("ticks", [0, 1])
+async def test_what_the_program_has_extended_for_longer_keeps_that(ticks: int) -> None:
+    held = ExtendedMessages()
+    first, second, _ = held.messages
+    for _ in range(ticks):
+        assert held.told_after(10) == [ALL]
+    second.extend(600)
+    assert held.told_after(10) == [(600_000, [(2, 2)]), (30_000, [(1, 1), (3, 3)])]
+    first.ack()
+    held.told_after(0)
+    for _ in range(55):
+        assert held.told_after(10)[-1] == (30_000, [(3, 3)])
+    assert not second.lost
+    assert held.told_after(10) == [(30_000, [(2, 3)])]
+
+
+async def test_what_has_no_limit_is_never_given_one() -> None:
+    held = ExtendedMessages()
+    for message in held.messages:
+        message.extend(0)
+    assert held.told_after(10) == [(0, [(number, number)]) for number in (1, 2, 3)]
+    for _ in range(100):
+        assert held.told_after(10) == []
+    assert not held.messages[0].lost
+
+
+@pytest.mark.parametrize("shorter", [5, None], ids=["for less", "as the subscription"])
+async def test_the_programs_latest_extension_is_the_one_that_counts(shorter: int | None) -> None:
+    held = ExtendedMessages()
+    held.messages[0].extend(600)
+    held.messages[0].extend(shorter)
+    assert held.told_after(10)[-1] == ALL
+
+
+async def test_what_came_again_is_extended_like_the_others() -> None:
+    held = ExtendedMessages()
+    held.messages[0].extend(600)
+    held.deliver({1: 2})
+    assert held.told_after(10)[-1] == ALL
+
+
+async def test_what_was_extended_and_is_not_held_leaves_nothing_behind() -> None:
+    held = ExtendedMessages()
+    first, second, _ = held.messages
+    first.extend(600)
+    first.ack()
+    held.told_after(10)
+    held.subscription.extend(second._delivery, [(1, 2)], 600_000)
+    assert held.subscription._held.deadlines.keys() == {2}
 
 
 @pytest.mark.parametrize("use", [iter, lambda it: iter(it.batches()), lambda it: it.__enter__()])

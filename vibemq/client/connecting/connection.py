@@ -33,6 +33,7 @@ class ClientConnection:
         self._stood_still = False
         self._line = TcpLine(None)
         self._sending_row = False
+        self._row_begun = 0.0
         self._fault: Exception | None = None
         """Of ours, noticed where nobody would hear of it."""
 
@@ -50,7 +51,11 @@ class ClientConnection:
                 raise self._fault
         finally:
             self._link.carried_by(None)
-            self._link.offline(anyio.current_time(), self._why or "the client closed it")
+            now = anyio.current_time()
+            if self._sending_row:
+                # As long as something of it was taken, nothing else could be asked for or answered.
+                self._link.postpone(max(0.0, self._spoke_at - self._row_begun), now)
+            self._link.offline(now, self._why or "the client closed it")
         return self._why
 
     def end(self, why: str) -> None:
@@ -114,9 +119,9 @@ class ClientConnection:
         for frame in self._protocol.receive_data(data):
             self._link.receive(frame)
 
-    def _row_sent(self, begun: float, now: float) -> None:
+    def _row_sent(self, now: float) -> None:
         """Nothing could be asked for or answered in the meantime."""
         self._sending_row = False
         self._pinged_at = None
         self._ticked_at = now
-        self._link.postpone(now - begun, now)
+        self._link.postpone(now - self._row_begun, now)

@@ -41,7 +41,6 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
         """The socket has not taken what was written; a row goes on, and the rest is sent, when it has."""
         self._row: bytes | None = None
         self._row_at = 0
-        self._row_begun = 0.0
 
     async def _carry(self) -> None:
         connected = self._socket.hand_over()
@@ -162,7 +161,7 @@ class DirectConnection(ClientConnection, asyncio.Protocol):
             piece = self._row[self._row_at : self._row_at + PIECE_BYTES]
             if not piece:
                 self._row = None
-                self._row_sent(self._row_begun, self._spoke_at)
+                self._row_sent(self._spoke_at)
                 break
             self._transport.write(piece)
             self._row_at += len(piece)

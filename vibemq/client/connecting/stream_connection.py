@@ -58,11 +58,9 @@ class StreamConnection(ClientConnection):
 
     async def _send_row(self, row: bytes) -> None:
         """In pieces, each of which is a sign that the broker is there."""
-        begun = self._spoke_at
+        self._row_begun = self._spoke_at
         self._sending_row = True
-        try:
-            for start in range(0, len(row), PIECE_BYTES):
-                await self._stream.send(row[start : start + PIECE_BYTES])
-                self._spoke_at = anyio.current_time()
-        finally:
-            self._row_sent(begun, anyio.current_time())
+        for start in range(0, len(row), PIECE_BYTES):
+            await self._stream.send(row[start : start + PIECE_BYTES])
+            self._spoke_at = anyio.current_time()
+        self._row_sent(self._spoke_at)

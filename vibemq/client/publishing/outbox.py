@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from vibemq.client.failures import Failure
+from vibemq.client.failures import Failure, settled_failure
 from vibemq.client.publishing.outgoing import ROW_BYTES_MAX, Extra, encoded_size
 from vibemq.client.waiting.latch import Latch
 from vibemq.errors import VibeMQError
@@ -44,6 +44,7 @@ class PublishBatch:
         "first_sequence",
         "id",
         "own_dedup",
+        "put_at",
         "queue",
         "rows",
         "sent_at",
@@ -65,6 +66,8 @@ class PublishBatch:
         self.own_dedup: set[int] = set()
         """Indexes whose dedup id we made up; they are no duplicates in the eyes of the publisher."""
         self.done = Latch()
+        self.put_at: float | None = None
+        """When it was first seen to wait, no sooner than it did, and none was confirmed since; None until then."""
         self.sent_at = 0.0
         self.first_sequence = 0
         self.duplicates: Mapping[int, int] = {}
@@ -137,7 +140,7 @@ class PublishBatch:
 
     def fail(self, failure: Failure) -> None:
         """None of it was accepted, or nobody knows."""
-        self.failure = failure
+        self.failure = settled_failure(failure)
         self._settle()
 
     def sequence(self, index: int) -> int:
@@ -299,9 +302,15 @@ class Outbox:
         for batch in self._sent.values():
             batch.sent_at = min(batch.sent_at + seconds, now)
 
-    def lost(self) -> None:
-        """The connection is gone: what it had not confirmed goes to the front again, in order."""
-        self._ready = deque([*self._sent.values(), *self._ready_batches()])
+    def lost(self, now: float, *, confirmed: bool = False) -> None:
+        """The connection is gone: what it had not confirmed goes to the front again, in order. `confirmed`: it has
+        got something through, so that the waiting of the others begins anew."""
+        self._seal()
+        batches = [*self._sent.values(), *self._ready_batches()]
+        for batch in batches:
+            if confirmed or batch.put_at is None:
+                batch.put_at = now
+        self._ready = deque(batches)
         self._sent.clear()
 
     def _ready_batches(self) -> list[PublishBatch]:
@@ -314,6 +323,24 @@ class Outbox:
             self.settled(batch.id)
             batch.fail(failure)
         return sum(batch.count for batch in expired)
+
+    def expire_unsent(self, now: float, seconds: float, since: float, failure: Failure) -> None:
+        """Without a connection: fail what has waited for more than so many seconds, what was before `since` not
+        counted. To be called now and then: what has been put between two calls waits together."""
+        self._seal()
+        expired: list[PublishBatch] = []
+        for batch in self._ready_batches():
+            if batch.put_at is None:
+                batch.put_at = now
+            if now - max(batch.put_at, since) > seconds:
+                expired.append(batch)
+        if not expired:
+            return
+        gone = set(expired)
+        self._ready = deque(item for item in self._ready if item not in gone)
+        for batch in expired:
+            self._gone(batch)
+            batch.fail(failure)
 
     def fail_all(self, failure: Failure) -> None:
         """Nothing of it will be sent any more."""

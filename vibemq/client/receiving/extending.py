@@ -36,7 +36,7 @@ class AutoExtension:
         return self._timeout is not None and now >= self._extend_at
 
     def note(self, now: float, instant: float) -> None:
-        """All that is held is extended now."""
+        """All that is held is extended now, but what has longer."""
         timeout = self._timeout or 0.0
         self._extend_at = now + timeout / 3
         if instant >= self._extended_until:

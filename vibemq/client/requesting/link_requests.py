@@ -15,6 +15,7 @@ from vibemq.client.publishing.outgoing import Extra, RowPacker
 from vibemq.client.publishing.requests import AwaitedReplies, Response, too_late
 from vibemq.client.waiting.latch import Latch
 from vibemq.client.waiting.pending import PendingRequest, PendingRequests
+from vibemq.client.waiting.resending import Resending
 from vibemq.errors import ConnectionLost, NotConnected
 from vibemq.model.quantities import whole_ms
 from vibemq.protocols.native.codec.wire import CommandType, WireMessage
@@ -25,6 +26,7 @@ class RequestingLink(Protocol):
 
     settings: ClientSettings
     protocol: ClientProtocol | None
+    resending: Resending
 
     @property
     def is_idle(self) -> bool: ...
@@ -70,6 +72,8 @@ class LinkRequests:
             ConnectionLost, RequestTimeout: it may or may not have happened.
             VibeMQError: the broker refused.
         """
+        resending = self._link.resending
+        lost_at: float | None = None
         while True:
             protocol = await self._link.connected()
             pending = PendingRequest(what or kind.name, anyio.current_time())
@@ -81,7 +85,9 @@ class LinkRequests:
             try:
                 return pending.result()
             except ConnectionLost:
-                if not idempotent:
+                if lost_at is None:
+                    lost_at = resending.lost_at
+                if not idempotent or resending.is_over(lost_at):
                     raise
 
     def ask(

@@ -70,10 +70,15 @@ class OpenTelemetryHook:
             span.set_attributes(_of_message(message))
         return _Process(self, span, attributes, contexts.attach(trace.set_span_in_context(span, parent)))
 
-    def sent(self, began: float, messages: int, attributes: Mapping[str, Any]) -> None:
-        self._operations.record(time.perf_counter() - began, attributes)
-        if names.ERROR_TYPE not in attributes:
+    def sent(
+        self, began: float, messages: int, attributes: Mapping[str, Any], error: BaseException | None = None
+    ) -> None:
+        """`error`: of a call that did not return, a cancelled one too."""
+        if error is None:
             self._sent.add(messages, attributes)
+        else:
+            attributes = {**attributes, names.ERROR_TYPE: type(error).__qualname__}
+        self._operations.record(time.perf_counter() - began, attributes)
 
     def processed(self, began: float, attributes: Mapping[str, Any]) -> None:
         self._processing.record(time.perf_counter() - began, attributes)
@@ -92,7 +97,7 @@ class _Publish:
             self._span.set_attribute(names.BATCH_COUNT, messages)
         note_error(self._span, error, self._attributes)
         self._span.end()
-        self._hook.sent(self._began, messages, self._attributes)
+        self._hook.sent(self._began, messages, self._attributes, error)
 
 
 class _Process:

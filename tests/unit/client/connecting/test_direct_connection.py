@@ -101,6 +101,16 @@ async def ends() -> Any:
     ends.peer.close()
 
 
+async def test_what_was_taken_of_a_large_message_before_the_end_is_no_time_of_waiting(ends: Ends) -> None:
+    async with anyio.create_task_group() as tasks:
+        ends.link.row = b"x" * (100 * PIECE_BYTES)
+        tasks.start_soon(ends.run)
+        await until(lambda: ends.connection._full)
+        ends.connection._row_begun -= 1_000
+        ends.peer.close()
+    assert ends.link.resending.reading(2_000) <= 1_000
+
+
 async def test_it_sends_what_there_is_and_what_comes_and_ends_with_its_peer(ends: Ends) -> None:
     async with anyio.create_task_group() as tasks:
         ends.link.outgoing = [b"a", b"b"]

@@ -1,5 +1,8 @@
+import pickle
 from collections.abc import Callable
 from itertools import count
+from threading import Lock
+from weakref import ref
 
 import anyio
 import pytest
@@ -64,7 +67,7 @@ async def test_other_frames_go_with_their_connection(sent: bool) -> None:
         box.take(0, 10**6, new_id)
     box.put_frame(b"purge")
     add(box, "a", b"2")
-    box.lost()
+    box.lost(0.0)
     assert frames(box, new_id) == [b"a: 1", b"a: 2"]
     box.put_frame(b"purge")
     box.fail_all(lambda: NotConnected("over"))
@@ -94,7 +97,7 @@ async def test_what_was_lost_goes_first_and_in_order() -> None:
     first = add(box, "a")[0], add(box, "b")[0]
     box.take(0, 10**6, new_id)
     later = add(box, "c")[0]
-    box.lost()
+    box.lost(0.0)
     assert box.take(1, 10**6, new_id) == [*first, later]
     assert [batch.id for batch in (*first, later)] == ["1", "2", "3"]
 
@@ -179,6 +182,42 @@ async def test_late_answers_fail_and_are_forgotten() -> None:
     assert not late.done.is_set()
 
 
+def overdue() -> VibeMQError:
+    return NotConnected("nobody there")
+
+
+async def test_each_waits_as_long_for_a_connection_whenever_it_was_put() -> None:
+    box = outbox()
+    early = add(box)[0]
+    box.expire_unsent(100, 60, 0, overdue)
+    box.put_frame(b"purge")
+    late = add(box)[0]
+    other = add(box, "other")[0]
+    box.expire_unsent(130, 60, 0, overdue)
+    box.expire_unsent(160, 60, 0, overdue)
+    assert (early.done.is_set(), box.messages) == (False, 3)
+    box.expire_unsent(160.5, 60, 0, overdue)
+    assert isinstance(early.refusal(0), NotConnected)
+    assert box.take(161, 10**6, ids()) == [b"purge", late, other]
+
+
+async def test_the_wait_for_a_connection_begins_anew_when_one_is_lost() -> None:
+    box, new_id = outbox(), ids()
+    sent = add(box)[0]
+    box.take(0, 10**6, new_id)
+    unsent = add(box)[0]
+    box.lost(30)
+    box.expire_unsent(90, 60, 30, overdue)
+    assert not sent.done.is_set()
+    box.take(90, 10**6, new_id)
+    box.lost(100)
+    box.expire_unsent(160, 60, 100, overdue)
+    assert (sent.done.is_set(), unsent.done.is_set()) == (False, False)
+    box.expire_unsent(161, 60, 100, overdue)
+    assert (sent.done.is_set(), unsent.done.is_set()) == (True, True)
+    assert (box.messages, box.waiting) == (0, False)
+
+
 async def test_the_end_fails_everything() -> None:
     box = outbox()
     sent = add(box)[0]
@@ -218,6 +257,38 @@ async def test_each_reader_of_a_refusal_gets_its_own_error() -> None:
     batch.offer(b"row")
     batch.fail(full)
     assert batch.refusal(0) is not batch.refusal(0)
+
+
+class Client:
+    """A failure that is made of it holds what crosses no process pool."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.host = "here"
+
+    def failed(self) -> VibeMQError:
+        error = NotConnected(f"no connection to {self.host}")
+        error.__cause__ = OSError("unplugged")
+        return error
+
+
+async def test_a_report_of_what_has_failed_holds_nothing_of_the_client() -> None:
+    client = Client()
+    batch = PublishBatch("q")
+    batch.offer(b"row")
+    batch.fail(client.failed)
+    client.host = "elsewhere"
+    report = PublishReport("q", [batch])
+    for each in (report, pickle.loads(pickle.dumps(report))):
+        with pytest.raises(NotConnected, match="no connection to here"):
+            each[0]
+        assert str(each.refused[0]) == "no connection to here"
+    refusal = batch.refusal(0)
+    assert refusal is not None
+    assert isinstance(refusal.__cause__, OSError)
+    gone = ref(client)
+    del client
+    assert gone() is None
 
 
 async def test_reports_reach_over_batches() -> None:

@@ -1,5 +1,6 @@
 """Spans and metrics of real clients, as the SDK's exporters in memory see them."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -17,6 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 import vibemq
 import vibemq.sync
 from tests.crash.ledger import BrokerProcess
+from vibemq.client import ClientSettings
 from vibemq.errors import NoReply, NotConnected, RequesterGone, VibeMQError
 from vibemq.integrations.otel import OpenTelemetryHook
 
@@ -44,15 +46,22 @@ class Seen:
 
     def totals(self) -> dict[str, float]:
         """Metric -> sum of a counter, count of a histogram."""
-        found: dict[str, float] = {}
+        return {
+            metric.name: sum(
+                getattr(point, "value", None) or getattr(point, "count", 0) for point in metric.data.data_points
+            )
+            for metric in self.metrics()
+        }
+
+    def error_types(self, name: str) -> list[Any]:
+        """Of the metric's points; "" of one without an error."""
+        points = [point for metric in self.metrics() if metric.name == name for point in metric.data.data_points]
+        return [(point.attributes or {}).get("error.type", "") for point in points]
+
+    def metrics(self) -> list[Metric]:
         data = self.reader.get_metrics_data()
-        for resource in data.resource_metrics if data else ():
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    found[metric.name] = sum(
-                        getattr(point, "value", None) or getattr(point, "count", 0) for point in metric.data.data_points
-                    )
-        return found
+        resources = data.resource_metrics if data else ()
+        return [metric for resource in resources for scope in resource.scope_metrics for metric in scope.metrics]
 
 
 @pytest.fixture
@@ -246,6 +255,16 @@ def test_a_publish_that_fails_says_why(mq: vibemq.sync.Client, seen: Seen, vibem
     counts = [(span.attributes or {}).get("messaging.batch.message_count") for span in seen.spans()]
     assert counts == [None, None, 2]
     assert seen.totals()["messaging.client.sent.messages"] == 1
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt])
+def test_a_call_that_was_cancelled_has_sent_nothing_and_not_failed(seen: Seen, error: type[BaseException]) -> None:
+    hook = seen.hook()
+    hook.publishing(ClientSettings(), "q", None).end(3, error())
+    hook.publishing(ClientSettings(), "q", None).end(2, None)
+    assert seen.totals() == {"messaging.client.sent.messages": 2, "messaging.client.operation.duration": 2}
+    assert sorted(seen.error_types("messaging.client.operation.duration")) == ["", error.__qualname__]
+    assert [span.status.status_code for span in seen.spans()] == [StatusCode.UNSET, StatusCode.UNSET]
 
 
 def test_a_message_is_never_refused_because_it_is_traced(mq: vibemq.sync.Client, seen: Seen, vibemq_queue: str) -> None:
