@@ -15,12 +15,18 @@ from vibemq.auth.users import ANONYMOUS
 from vibemq.engine.stage_names import version_and_app
 from vibemq.errors import StorageDamaged, StorageError, StorageFull
 from vibemq.model.commands import Command, DecideTransaction, ForgetApplication, MoveStaged, Stage
+from vibemq.model.effects import Reply
 from vibemq.model.extras.message_extra import MessageExtra
-from vibemq.model.records import MessagesAdded
+from vibemq.model.records import MessagesAdded, StageMoved
 from vibemq.model.rows import Rows, pack_row
 from vibemq.model.stored import Slice
 from vibemq.operations.registry import Caller
-from vibemq.operations.transactions import READS_TOGETHER_MAX, TransactionCommitArguments, Transactions
+from vibemq.operations.transactions import (
+    PARTS_AT_ONCE,
+    READS_TOGETHER_MAX,
+    TransactionCommitArguments,
+    Transactions,
+)
 from vibemq.storage.kvstore.blocks import limit
 
 CALLER = Caller(ANONYMOUS, Actor(""))
@@ -239,3 +245,95 @@ async def test_staged_batches_of_few_applications_are_in_memory_at_a_time() -> N
     at.local.go_on.set()
     await asyncio.gather(*commits)
     assert at.ready == len(apps)
+
+
+class Flushed(DriverSession):
+    """Answers when the disk has kept what was asked."""
+
+    asked = 0
+
+    async def ask(self, make: Callable[[int, int], Command]) -> Any:
+        self.asked -= 1
+        token = self.asked
+        self._driver.handle(make(1, token))
+        while not (found := [e for e in self._driver.effects if isinstance(e, Reply) and e.token == token]):
+            await asyncio.sleep(0)
+        if isinstance(found[0].result, Exception):
+            raise found[0].result
+        return found[0].result
+
+
+class Parts:
+    """A commit of plain parts, and a disk that keeps nothing by itself."""
+
+    def __init__(self) -> None:
+        self.driver = Driver()
+        self.driver.create()
+        self.transactions = Transactions(self.driver.engine, Disk(self.driver), Flushed(self.driver))  # type: ignore[arg-type]
+
+    def stage(self, stage: str, *, chunk: int = 0, extras: dict[int, MessageExtra] | None = None) -> None:
+        self.driver.ask(Stage(1, None, "q", "app", 0, stage, chunk, rows_of(2), extras))
+
+    def commit(self, *stages: str) -> "asyncio.Task[dict[str, Any]]":
+        self.driver.hold = True
+        wanted = TransactionCommitArguments(app="app", version=0, stages=list(stages))
+        return asyncio.ensure_future(self.transactions.commit(CALLER, wanted))
+
+    @property
+    def moved(self) -> list[int]:
+        """Queue ids of the stages whose rows have entered the queue, in its order."""
+        return [record.stage_id for record in self.driver.records_of(StageMoved)]
+
+
+async def test_plain_parts_wait_for_one_flush_together() -> None:
+    at, names = Parts(), [f"s{number}" for number in range(PARTS_AT_ONCE + 4)]
+    for name in names:
+        at.stage(name)
+    committed, flushes = at.commit(*names), 0
+    while not committed.done():
+        await many_turns()
+        flushes += 1
+        at.driver.keep()
+        await many_turns()
+    assert flushes == 4, "of the decision, of two times some of the parts, of their end"
+    assert at.moved == sorted(at.moved)
+    assert len(at.moved) == len(names)
+    assert at.driver.info().ready == 2 * len(names)
+    at.driver.check()
+
+
+async def test_a_plain_part_that_cannot_be_stored_takes_those_behind_it_along() -> None:
+    at, names = Parts(), ["s0", "s1", "s2"]
+    for name in names:
+        at.stage(name)
+    committed = at.commit(*names)
+    await many_turns()
+    at.driver.keep()
+    await many_turns()
+    at.driver.keep(1)
+    at.driver.refuse()
+    with pytest.raises(StorageFull):
+        await committed
+    assert at.driver.info().ready == 2
+    at.driver.hold = False
+    await at.transactions.tidy()
+    assert at.moved == sorted(at.moved)
+    assert len(at.moved) == 3
+    assert at.driver.info().ready == 6
+    at.driver.check()
+
+
+async def test_plain_parts_do_not_overtake_staged_batches() -> None:
+    at = Parts()
+    at.stage("s0")
+    at.stage("s0", chunk=1, extras={0: MessageExtra(2)})
+    at.stage("s1")
+    before = len(at.driver.records)
+    committed = at.commit("s0", "s1")
+    while not committed.done():
+        await many_turns()
+        at.driver.keep()
+        await many_turns()
+    kinds = [type(record) for record in at.driver.records[before:] if isinstance(record, MessagesAdded | StageMoved)]
+    assert kinds == [StageMoved, MessagesAdded, StageMoved]
+    at.driver.check()
