@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import orjson
 import pytest
 
 from tests.crash.ledger import BrokerProcess
@@ -12,6 +13,7 @@ from tests.integration.conditions import broker_on, running
 from tests.integration.cursor_peer import Peer, Refusal, rows_of
 from vibemq.auth.passwords import hash_password
 from vibemq.model.rows import Rows, pack_row
+from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 
 pytestmark = pytest.mark.slow
 
@@ -275,6 +277,16 @@ def test_stages_become_visible_together(peer: Peer, queue: str) -> None:
     assert peer.ask("transaction.last", app="a") == {"version": 0}
     refused(peer, "STAGE_NOT_FOUND", "transaction.commit", "", app="a", version=1, stages=["loser"])
     assert peer.ask("group.offsets", queue)["tail"] == 301
+
+
+def test_a_ping_is_answered_before_a_commit_that_came_first(peer: Peer, queue: str) -> None:
+    """Clients wait for a long commit as long as there are signs of life."""
+    peer.stage(queue, rows_of(100), app="pinged", version=0, stage="s", extras={0: {"priority": 3}})
+    wanted = {"app": "pinged", "version": 0, "stages": ["s"]}
+    payload = orjson.dumps({"verb": "transaction.commit", "arguments": wanted})
+    peer.send(encode_body(CommandType.CURSOR_REQUEST, "commit", "", payload), encode_body(CommandType.PING, "ping"))
+    assert decode_body(peer.receive()).type == CommandType.PONG
+    assert peer.answer()["committed"]
 
 
 def test_aborted_stages_are_gone(peer: Peer, queue: str) -> None:
