@@ -52,8 +52,8 @@ class Peer:
     def close(self) -> None:
         self._socket.close()
 
-    def send(self, body: bytes) -> None:
-        self._socket.sendall(encode_frame(body, body_bytes_max=FRAME_MAX))
+    def send(self, *bodies: bytes) -> None:
+        self._socket.sendall(b"".join(encode_frame(body, body_bytes_max=FRAME_MAX) for body in bodies))
 
     def receive(self) -> bytes:
         while not self._inbox:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import orjson
 import pytest
 
 from tests.crash.ledger import BrokerProcess
@@ -12,6 +13,7 @@ from tests.integration.conditions import broker_on, running
 from tests.integration.cursor_peer import Peer, Refusal, rows_of
 from vibemq.auth.passwords import hash_password
 from vibemq.model.rows import Rows, pack_row
+from vibemq.protocols.native.codec.wire import CommandType, decode_body, encode_body
 
 pytestmark = pytest.mark.slow
 
@@ -275,6 +277,52 @@ def test_stages_become_visible_together(peer: Peer, queue: str) -> None:
     assert peer.ask("transaction.last", app="a") == {"version": 0}
     refused(peer, "STAGE_NOT_FOUND", "transaction.commit", "", app="a", version=1, stages=["loser"])
     assert peer.ask("group.offsets", queue)["tail"] == 301
+
+
+def test_commits_of_many_applications_beside_each_other(broker: BrokerProcess, peer: Peer, queue: str) -> None:
+    """Each in the order of its stages and chunks, and once: plain parts, staged batches, and what is behind them."""
+    peer.ask("group.join", queue, group="etl")
+    failures: list[BaseException] = []
+
+    def commit(app: int) -> None:
+        try:
+            own = Peer(broker.port)
+            for version in range(2):
+                for stage in range(20):
+                    for chunk in range(3):
+                        first = 10_000 * app + 1_000 * version + 40 * stage + 10 * chunk
+                        extras = {0: {"ttl_ms": 3_600_000}} if stage % 5 == 4 and chunk == 1 else None
+                        about = {"app": f"{queue}.{app}", "version": version, "stage": f"{stage}", "chunk": chunk}
+                        own.stage(queue, rows_of(10, first=first), **about, extras=extras)  # type: ignore[arg-type]
+                stages = [f"{stage}" for stage in range(20)]
+                own.ask("transaction.commit", app=f"{queue}.{app}", version=version, stages=stages)
+            own.close()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=commit, args=(app,)) for app in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    tail = peer.ask("group.offsets", queue)["tail"]
+    numbers = [int(body.strip(b"b.")) for body in peer.read_all(queue, 1, tail)]
+    assert len(numbers) == 6 * 2 * 20 * 30
+    for app in range(6):
+        own = [number for number in numbers if number // 10_000 == app]
+        assert own == sorted(set(own))
+        assert len(own) == 2 * 20 * 30
+
+
+def test_a_ping_is_answered_before_a_commit_that_came_first(peer: Peer, queue: str) -> None:
+    """Clients wait for a long commit as long as there are signs of life."""
+    peer.stage(queue, rows_of(100), app="pinged", version=0, stage="s", extras={0: {"priority": 3}})
+    wanted = {"app": "pinged", "version": 0, "stages": ["s"]}
+    payload = orjson.dumps({"verb": "transaction.commit", "arguments": wanted})
+    peer.send(encode_body(CommandType.CURSOR_REQUEST, "commit", "", payload), encode_body(CommandType.PING, "ping"))
+    assert decode_body(peer.receive()).type == CommandType.PONG
+    assert peer.answer()["committed"]
 
 
 def test_aborted_stages_are_gone(peer: Peer, queue: str) -> None:

@@ -251,10 +251,12 @@ class Readers:
         done = transactions.decided_of(self._state, app, user)
         return None if done is None else done.version
 
-    def unfinished_stages(self) -> list[str]:
-        """Names of committed stages that still hold something or have not been removed."""
+    def unfinished_stages(self, app: str | None = None) -> list[str]:
+        """Names of committed stages that still hold something or have not been removed, in order; of all applications,
+        or of one."""
         state = self._state
-        decided = (done for app in state.stages_of if (done := state.transactions.get(app)) is not None)
+        apps = state.stages_of if app is None else (app,)
+        decided = (done for app in apps if (done := state.transactions.get(app)) is not None)
         return [name for transaction in decided for name in transactions.unfinished_of(state, transaction)]
 
     def staged_batches(self, stage: str) -> tuple[int, list[Run]]:

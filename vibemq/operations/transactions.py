@@ -4,8 +4,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 from pydantic import Field
@@ -28,6 +29,10 @@ MOVED_BYTES = 4 << 20
 """About as much is moved at once, and waits for one flush together."""
 MOVES_AT_ONCE = 64
 """Staged batches that are moved before the loop has its turn."""
+PARTS_AT_ONCE = 16
+"""Plain parts that are moved before the loop has its turn; one of 512 MiB takes about a millisecond."""
+READS_TOGETHER_MAX = 4
+"""Applications whose staged batches are in memory at the same time. The others have their turn after a flush."""
 TAG_MAX = 256
 NAMES_PER_TURN = 500
 """Of stages to be dropped, between which the loop has a turn."""
@@ -53,7 +58,10 @@ class Transactions:
         self._readers = engine.readers
         self._store = store
         self._local = local
-        self._moving = anyio.Lock()
+        self._moving: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        """By application; a lock that nobody holds or waits for is gone. Without it a later commit, or `tidy`, would
+        move stages of a commit that is under way, out of their order."""
+        self._reads = anyio.Semaphore(READS_TOGETHER_MAX)
 
     async def commit(self, caller: Caller, wanted: TransactionCommitArguments) -> dict[str, Any]:
         """Of stages of the caller.
@@ -68,7 +76,9 @@ class Transactions:
                 DecideTransaction(session, token, wanted.app, wanted.version, list(wanted.stages), tag)
             ),
         )
-        await self._carry_out(decided.stages)
+        if decided.stages:
+            await self._carry_out(wanted.app)
+        # Else there is nothing to wait for: a stage goes when its moves are durable.
         return {
             "committed": True,
             "duplicate": decided.duplicate,
@@ -103,43 +113,70 @@ class Transactions:
 
     async def tidy(self) -> None:
         """Go on with what was decided, and drop what nobody committed. Called now and then."""
-        unfinished = self._readers.unfinished_stages()
-        if unfinished and not self._moving.locked():
-            by_app: dict[str, list[str]] = {}
-            for stage in unfinished:
-                by_app.setdefault(version_and_app(stage)[1], []).append(stage)
-            for app, stages in by_app.items():
-                await self._go_on(app, stages)
+        for app in dict.fromkeys(version_and_app(stage)[1] for stage in self._readers.unfinished_stages()):
+            if not self._is_moving(app):
+                await self._go_on(app)
         await self.drop(self._readers.old_stages())
 
-    async def _go_on(self, app: str, stages: Sequence[str]) -> None:
+    async def _go_on(self, app: str) -> None:
         """What one application cannot have moved is told, and keeps no other application waiting."""
         try:
-            await self._carry_out(stages)
+            await self._carry_out(app)
         except StorageFull as error:
             log.warning("committed messages of application %.40r wait for room on the disk: %s", app, error.reason)
         except StorageDamaged as error:
             log.error("committed messages of application %.40r cannot be read: %s", app, error)
 
-    async def _carry_out(self, stages: Sequence[str]) -> None:
-        async with self._moving:
-            for stage in stages:
-                await self._empty(stage)
+    def _is_moving(self, app: str) -> bool:
+        lock = self._moving.get(app)
+        return lock is not None and lock.locked()
+
+    async def _carry_out(self, app: str) -> None:
+        async with self._moving.setdefault(app, anyio.Lock()):
+            # Not those of the decision: others may have moved them meanwhile, and stages that are not decided may have
+            # their names since the application was forgotten.
+            stages = self._readers.unfinished_stages(app)
+            for at in range(0, len(stages), PARTS_AT_ONCE):
+                await self._empty_some(stages[at : at + PARTS_AT_ONCE])
             await self.drop(stages)
+
+    async def _empty_some(self, stages: Sequence[str]) -> None:
+        """One after the other; plain parts that follow one another wait for one flush together."""
+        left = list(stages)
+        while left:
+            whole = list(takewhile(self._enters_whole, left))
+            # Asked in order and in one turn of the loop: a part that cannot be stored takes those behind it along.
+            await asyncio.gather(*(self._enter(stage, plain_of(stage)[1]) for stage in whole))
+            # They are empty now, unless their queue was made anew meanwhile and keeps its messages in memory.
+            for stage in left[: len(whole) + 1]:
+                await self._empty(stage)
+            del left[: len(whole) + 1]
+
+    def _enters_whole(self, stage: str) -> bool:
+        if not is_plain(stage):
+            return False
+        _, _, more, is_whole = self._readers.plain_part(stage)
+        return is_whole and not more
 
     async def _empty(self, stage: str) -> None:
         if is_plain(stage):
             await self._empty_plain(stage, plain_of(stage)[1])
             return
-        while True:
+        while await self._move_some(stage):
+            pass
+
+    async def _move_some(self, stage: str) -> bool:
+        """As much as may be in memory. Whether there was something."""
+        async with self._reads:
             queue_id, runs = self._readers.staged_batches(stage)
             if not runs:
-                return
+                return False
             batches = iter(await self._read(queue_id, *runs[0]))
             # Asked in order, and a move that cannot be stored takes those behind it along, so the order stays. The next
             # are asked for when these are stored: else one could slip in between a failed move and its repetition.
             while some := list(islice(batches, MOVES_AT_ONCE)):
                 await asyncio.gather(*(self._move(stage, sequence, row) for sequence, row in some))
+        return True
 
     async def _empty_plain(self, stage: str, target: str) -> None:
         while True:
@@ -150,17 +187,23 @@ class Transactions:
             elif not runs:
                 return
             elif is_whole:
-                await self._local.ask(lambda session, token: MoveStage(session, token, stage, target))
+                await self._enter(stage, target)
             else:
                 await self._copy(stage, queue_id, runs[0], target)
 
+    async def _enter(self, stage: str, target: str) -> None:
+        await self._local.ask(lambda session, token: MoveStage(session, token, stage, target))
+
     async def _copy(self, stage: str, queue_id: int, run: Run, target: str) -> None:
         """Into a queue that was made anew since, and keeps its messages in memory."""
-        parts = await self._store.read(self._store.provider.read, queue_id, *run, READ_BYTES)
-        if not parts:
-            raise StorageDamaged(f"messages {run[0]} to {run[1]} of a committed stage are missing", path="the store")
-        for part in parts:
-            await self._local.ask(partial(self._moved, stage, part, target))
+        async with self._reads:
+            parts = await self._store.read(self._store.provider.read, queue_id, *run, READ_BYTES)
+            if not parts:
+                raise StorageDamaged(
+                    f"messages {run[0]} to {run[1]} of a committed stage are missing", path="the store"
+                )
+            for part in parts:
+                await self._local.ask(partial(self._moved, stage, part, target))
 
     @staticmethod
     def _moved(stage: str, part: Slice, target: str, session: int, token: object) -> MoveStaged:

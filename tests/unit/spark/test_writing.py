@@ -325,6 +325,19 @@ def test_an_aborted_write_leaves_nothing(broker: BrokerProcess, queue: str) -> N
     assert bodies(broker, queue) == []
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_an_atomic_commit_without_an_answer_says_that_it_may_have_been_published(
+    broker_of_ones_own: BrokerProcess, *, named: bool
+) -> None:
+    name = {"exactlyOnce": "true", "txnAppId": "app", "txnVersion": 1} if named else {"atomic": "true"}
+    job = Write(broker_of_ones_own, numbered(1), queue="orders", retryTimeout="100ms", **name)
+    message = job.task(numbered(1))
+    broker_of_ones_own.kill()
+    with pytest.raises(Unreachable, match="cannot reach the broker at") as error:
+        job.commit(message)
+    assert ("may have been published: look for its rows" in str(error.value)) is not named
+
+
 def test_tasks_without_rows_have_no_stage(broker: BrokerProcess, queue: str) -> None:
     job = Write(broker, numbered(1), queue=queue, atomic="true")
     empty = copied(job._pickled).write(iter(()))

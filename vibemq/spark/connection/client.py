@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vibemq.spark.connection import wire
-from vibemq.spark.connection.link import ANSWER_TIMEOUT_S, DIAL_TIMEOUT_S, Link
+from vibemq.spark.connection.link import DIAL_TIMEOUT_S, Link
 from vibemq.spark.errors import ConnectionLost, Refused, Unreachable
 from vibemq.spark.options import SourceOptions
 
@@ -198,7 +198,7 @@ class BrokerClient:
         if self._link is None:
             self._connect()
         assert self._link is not None
-        answer = self._link.receive(ANSWER_TIMEOUT_S)
+        answer = self._link.receive()
         asked = self._waiting.pop(answer.id, None)
         if asked is not None:
             asked.answer = answer

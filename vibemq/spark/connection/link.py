@@ -12,8 +12,12 @@ from vibemq.spark.options import SourceOptions
 from vibemq.spark.values import Endpoint
 
 DIAL_TIMEOUT_S = 10.0
-ANSWER_TIMEOUT_S = 60.0
-"""Silence after which a peer that owes an answer is given up; longer than any request may take."""
+SEND_TIMEOUT_S = 60.0
+PING_AFTER_S = 20.0
+"""Silence after which a peer that owes an answer is asked for a sign of life. The answer itself may take longer: the
+commit of a large transaction is answered when all of its messages are in their queues."""
+PINGS = 2
+"""Without a sign of life since the first of them, the peer is given up."""
 EXTENSIONS = ("batch/1", "cursor/1")
 """Needed."""
 ADMIN_EXTENSION = "admin/1"
@@ -34,6 +38,7 @@ class Link:
             SourceError: a file or variable of the options cannot be read, or this is no broker with cursors.
         """
         secrets = _credentials(settings)
+        self._silence_s, self._pings = timeout_s, 0
         try:
             self._socket = _dial(endpoint, settings, timeout_s)
         except ssl.SSLCertVerificationError as error:
@@ -53,7 +58,7 @@ class Link:
         except (OSError, ValueError) as error:
             raise ConnectionLost(f"{endpoint.host}:{endpoint.port}: {_reason(error)}") from None
         try:
-            self._log_in(secrets, timeout_s)
+            self._log_in(secrets)
         except ConnectionLost as lost:
             self.close()
             where, silent = f"{endpoint.host}:{endpoint.port}", isinstance(lost.__context__, TimeoutError)
@@ -64,19 +69,22 @@ class Link:
         except BaseException:
             self.close()
             raise
+        self._silence_s, self._pings = PING_AFTER_S, PINGS
 
     def send(self, frame: wire.Frame) -> None:
         try:
-            self._socket.settimeout(ANSWER_TIMEOUT_S)
+            self._socket.settimeout(SEND_TIMEOUT_S)
             for piece in _for_sending(frame):
                 self._socket.sendall(piece)
         except OSError as error:
             raise ConnectionLost(_reason(error)) from None
 
-    def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> wire.WireReply:
-        self._socket.settimeout(timeout_s)
-        size = wire.frame_size(bytes(self._exactly(wire.HEAD_BYTES)), most=FRAME_BYTES_MAX)
-        answer = wire.reply(self._exactly(size))
+    def receive(self) -> wire.WireReply:
+        """What comes next, however long it takes a peer that shows signs of life."""
+        self._socket.settimeout(self._silence_s)
+        answer = self._frame()
+        while answer.kind == wire.PONG:
+            answer = self._frame()
         if answer.kind == wire.DISCONNECT:
             raise ConnectionLost(f"the broker said goodbye: {wire.headers(answer).get('reason', 'no reason given')}")
         return answer
@@ -100,12 +108,16 @@ class Link:
         if hasattr(self, "_socket"):
             self.close()
 
+    def _frame(self) -> wire.WireReply:
+        size = wire.frame_size(bytes(self._exactly(wire.HEAD_BYTES)), most=FRAME_BYTES_MAX)
+        return wire.reply(self._exactly(size))
+
     def _exactly(self, size: int) -> bytearray:
         data = bytearray(size)
         view, got = memoryview(data), 0
         try:
             while got < size:
-                count = self._socket.recv_into(view[got:])
+                count = self._some(view[got:])
                 if not count:
                     raise ConnectionLost("the broker closed the connection")
                 got += count
@@ -113,11 +125,19 @@ class Link:
             raise ConnectionLost(_reason(error)) from None
         return data
 
-    def _log_in(self, secrets: dict[str, str], timeout_s: float) -> None:
+    def _some(self, room: memoryview) -> int:
+        for _ in range(self._pings):
+            try:
+                return self._socket.recv_into(room)
+            except TimeoutError:
+                self._socket.sendall(b"".join(wire.plain(wire.PING, "ping")))
+        return self._socket.recv_into(room)
+
+    def _log_in(self, secrets: dict[str, str]) -> None:
         about = {"client-name": f"spark {socket.gethostname()} {os.getpid()}"}
         about["supported-extensions"] = ",".join((*EXTENSIONS, ADMIN_EXTENSION))
         self.send(wire.plain(wire.CONNECT, "connect", headers=secrets | about))
-        answer = self.receive(timeout_s)
+        answer = self.receive()
         if answer.kind == wire.ERROR:
             raise explained(Refused(*wire.error(answer)), "")
         granted = wire.headers(answer).get("negotiated-extensions", "").split(",")

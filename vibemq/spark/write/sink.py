@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from vibemq.spark.collector import relieve
 from vibemq.spark.connection.client import BrokerClient
 from vibemq.spark.connection.pool import leased
-from vibemq.spark.errors import GO_ON, DataLoss, Refused, SourceError, explained
+from vibemq.spark.errors import GO_ON, DataLoss, Refused, SourceError, Unreachable, explained
 from vibemq.spark.options import SourceOptions
 from vibemq.spark.read.fetching import notice
 from vibemq.spark.support import DataSourceStreamArrowWriter
@@ -44,6 +44,11 @@ from vibemq.spark.write.rows import RowMaker
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+UNCERTAIN = (
+    "The commit was not answered, and this atomic write may have been published: look for its rows before it is written"
+    " again. A write with exactlyOnce, txnAppId and txnVersion can be repeated without a look"
+)
 
 
 @dataclass(frozen=True)
@@ -186,6 +191,11 @@ class _Sink:
             if self._is_left_out(name, error):
                 raise SourceError(self._never_committed(name, str(error))) from None
             raise explained(error, self._settings.queue) from None
+        except Unreachable as error:
+            if self._settings.atomic:
+                # Under its next name the broker would not know it again.
+                raise Unreachable(f"{error}. {UNCERTAIN}") from None
+            raise
         if not answer["duplicate"] or answer["tag"] == tag:
             return
         if name.place is not None and answer["version"] == name.version:
