@@ -301,6 +301,25 @@ def test_of_two_restores_into_one_mounted_directory_the_second_is_refused(
     assert content(data) == "new"
 
 
+@pytest.mark.parametrize("before", ["nothing", "empty"])
+def test_of_two_restores_into_one_directory_the_second_is_refused(
+    stores: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], before: str
+) -> None:
+    data = tmp_path / "data"
+    if before == "empty":
+        data.mkdir()
+    first = replace.Replacement(data, tmp_path / "aside")
+    copy = first.begin()
+    (copy / "of the first").write_text("")
+    assert restore(stores / "new", data) != 0
+    assert "another restore" in capsys.readouterr().err
+    assert (copy / "of the first").exists()
+    first.discard()
+    assert restore(stores / "new", data) == 0
+    assert content(data) == "new"
+    assert not copy.exists()
+
+
 def test_what_has_come_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     place = fill.FillInPlace(tmp_path)
     copy = place.begin()

@@ -1,5 +1,9 @@
 """kill -9 in the middle of moves and imports: each message is in one queue, and enters it once."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,6 +60,31 @@ def position_of(peer: Peer) -> int:
 def batch(position: int) -> dict[str, Any]:
     messages = LINES[position : position + IMPORTED_AT_ONCE]
     return {"queue": "filled", "import_id": "file", "position": position, "messages": messages}
+
+
+KILLED_BEHIND_THE_COPY = """
+import os, shutil, signal, sys
+
+copy = shutil.copyfileobj
+
+def killed(source, target):
+    copy(source, target)
+    target.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+shutil.copyfileobj = killed
+sys.argv[1:] = ["queue", "import", "orders", "-"]
+from vibemq.cli import run_admin
+run_admin()
+"""
+
+
+def test_a_killed_import_from_a_pipe_leaves_no_copy(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED_BEHIND_THE_COPY]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    ended = subprocess.run(command, input=b"messages\n", env=environment, capture_output=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.long_where(broker="sqlite")

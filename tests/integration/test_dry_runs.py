@@ -12,7 +12,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +204,33 @@ def test_a_store_that_is_cut_short_is_looked_at_in_a_copy(admin: Run, data_dir: 
     _, found = admin("check", "--data-dir", data_dir)
     assert photo(data_dir) == before
     assert all(str(path) in problem["what"] for problem in found["problems"])
+
+
+@pytest.mark.parametrize("why", ["STORAGE_LOCKED", "STORE_VERSION", "STORAGE_DAMAGED"])
+def test_a_dry_run_of_backup_is_refused_as_the_backup_is(
+    admin: Run, data_dir: Path, place: Path, provider: str, why: str
+) -> None:
+    if why == "STORE_VERSION":
+        info = json.loads((data_dir / "store.json").read_text())
+        (data_dir / "store.json").write_text(json.dumps(info | {"version": 1_000}))
+    if why == "STORAGE_DAMAGED":
+        (data_dir / ("vibemq.sqlite" if provider == "sqlite" else "store/data.mdb")).write_bytes(b"no store" * 4_096)
+    with closing(opened(data_dir, provider)) if why == "STORAGE_LOCKED" else nullcontext():
+        tried = [admin("backup", place / "backup", "--data-dir", data_dir, *more) for more in (["--dry-run"], [])]
+    assert [(code, answer["error"]["code"]) for code, answer in tried] == [(1, why)] * 2
+    assert not (place / "backup").exists()
+
+
+@pytest.mark.parametrize("left", ["by a stop", "by a kill", "by a copy without its lock"])
+def test_a_dry_run_of_backup_changes_nothing(admin: Run, data_dir: Path, place: Path, provider: str, left: str) -> None:
+    if left == "by a kill":
+        kill_a_broker(data_dir, provider)
+    if left == "by a copy without its lock":
+        (data_dir / "lock").unlink()
+    before = photo(place)
+    code, would = admin("backup", place / "backup", "--data-dir", data_dir, "--dry-run")
+    assert (code, would["dry_run"]) == (0, True)
+    assert photo(place) == before
 
 
 @contextmanager

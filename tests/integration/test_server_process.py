@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import anyio
@@ -152,10 +152,25 @@ runpy.run_module("vibemq", run_name="__main__")
 """`vibemq serve` with a SIGTERM at a point of its start."""
 
 
-def signalled(folder: Path, module: str, place: str, *, before: str = "pass") -> subprocess.CompletedProcess[str]:
+def signalled(
+    folder: Path, module: str, place: str, *, before: str = "pass", within: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     program = SIGNALLED.format(module=module, place=f"module.{place}", before=before)
-    command = [SERVE[0], "-c", program, *SERVE[3:], "--data-dir", str(folder)]
+    command = [*within, SERVE[0], "-c", program, *SERVE[3:], "--data-dir", str(folder)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def container() -> list[str]:
+    """Words before a command that make it process 1, as in a container."""
+    words = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    try:
+        tried = subprocess.run([*words, "true"], capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("no unshare here")
+    if tried.returncode:
+        pytest.skip("this user may make no namespace of processes")
+    return words
 
 
 @pytest.mark.parametrize(
@@ -174,6 +189,41 @@ def test_a_sigterm_during_recovery_ends_at_once(tmp_path: Path) -> None:
     )
     assert ended.returncode == -signal.SIGTERM, ended.stderr
     assert ended.stdout == ""
+
+
+def test_a_sigterm_during_recovery_ends_the_first_process_of_a_container_too(
+    tmp_path: Path, container: list[str]
+) -> None:
+    ended = signalled(
+        tmp_path / "data",
+        "vibemq.server.broker",
+        "assemble",
+        before="os.kill(os.getpid(), signal.SIGTERM)",
+        within=container,
+    )
+    assert ended.returncode == 128 + signal.SIGTERM, ended.stderr
+    assert ended.stdout == ""
+
+
+def test_a_sigterm_from_outside_ends_the_first_process_of_a_container_while_it_recovers(
+    tmp_path: Path, container: list[str]
+) -> None:
+    """The loop waits for the store then."""
+    program = SIGNALLED.format(
+        module="vibemq.server.broker",
+        place="module.assemble",
+        before="sys.stdout.write('recovering\\n'); sys.stdout.flush(); import anyio; await anyio.sleep_forever()",
+    )
+    command = [*container, SERVE[0], "-c", program, *SERVE[3:], "--data-dir", str(tmp_path / "data")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as unshare:
+        try:
+            assert unshare.stdout is not None
+            assert unshare.stdout.readline() == "recovering\n"
+            [first] = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text().split()
+            os.kill(int(first), signal.SIGTERM)
+            assert unshare.wait(60) == 128 + signal.SIGTERM
+        finally:
+            unshare.kill()
 
 
 async def test_sigterm_under_load_loses_nothing_that_was_confirmed(tmp_path: Path) -> None:

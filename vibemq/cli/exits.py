@@ -3,6 +3,8 @@
 import errno
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import TextIO
 
@@ -139,6 +141,26 @@ def sentence_of(error: BaseException) -> str:
                 return sentence.format(_shown(place))
         return f"the operating system refuses: {error.strerror}{f' ({_shown(place)})' if place is not None else ''}"
     return str(error) or type(error).__name__
+
+
+@contextmanager
+def copying(what: str) -> Iterator[None]:
+    """Whoever runs out of room for a temporary copy in the block hears where that is, and how to choose another place.
+
+    Raises:
+        CommandFailed: no space is left there.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        import tempfile  # Commands without a copy do without.
+
+        raise CommandFailed(
+            f"{what} is copied into {tempfile.gettempdir()}, where no space is left; free some, or set TMPDIR to a "
+            "folder that has it"
+        ) from error
 
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -6,7 +6,7 @@ import json as json_text
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -129,7 +129,7 @@ def content_of(file: Path) -> bytes:
 @contextmanager
 def whole_file(file: Path) -> Iterator[BinaryIO]:
     """A file for its owner alone that appears whole, and is on the disk, when the block ends, or not at all. `-` is
-    stdout; a pipe or a device is written into.
+    stdout; a pipe or a device is written into; a symbolic link stays, and the file it leads to is replaced.
 
     Raises:
         CommandFailed: another command is writing it.
@@ -142,6 +142,11 @@ def whole_file(file: Path) -> Iterator[BinaryIO]:
         with file.open("wb") as stream:
             yield stream
         return
+    if file.is_symlink():
+        # Looked at first: the kernel refuses others' links in /tmp to whoever follows them, not to whoever reads them.
+        with suppress(FileNotFoundError):
+            file.stat()
+        file = Path(os.path.realpath(file))
     part = file.with_name(file.name + ".part")
     descriptor = open_locked(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, fcntl.LOCK_EX)
     if descriptor is None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -52,7 +53,8 @@ def serve(loaded: Loaded, read_again: Callable[[], Loaded], taken: Callable[[tup
     Raises:
         ConfigInvalid, StorageError: nothing was served.
     """
-    # Until the broker can reload anything: a hang-up is no end.
+    # Until the broker can drain, and reload anything: a hang-up is no end.
+    signal.signal(signal.SIGTERM, _end_at_once)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     process_log = ProcessLog()
     process_log.start(loaded.settings.log)
@@ -159,6 +161,14 @@ async def _reload_when_told(broker: Broker, hung_up: asyncio.Event) -> None:
             continue
         except Exception:
             log.exception("the settings could not be reloaded")
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    """By the signal itself, which supervisors tell from a failure. Process 1 of a container gets no signal that it has
+    no handler for, so it ends with the code."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+    os._exit(128 + number)
 
 
 def _obey_signals(broker: Broker, hung_up: asyncio.Event) -> None:

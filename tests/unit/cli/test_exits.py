@@ -1,12 +1,16 @@
 """Every error has an exit code, a code word and one line on stderr."""
 
+import errno
 import io
 import json
+import os
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from vibemq import errors
-from vibemq.cli.exits import CommandFailed, ExitCode, NotFound, PartlyDone, Usage, exit_code_of, root_of, tell
+from vibemq.cli.exits import CommandFailed, ExitCode, NotFound, PartlyDone, Usage, copying, exit_code_of, root_of, tell
 from vibemq.errors import VibeMQError
 
 
@@ -34,6 +38,24 @@ from vibemq.errors import VibeMQError
 )
 def test_exit_codes(error: BaseException, code: int) -> None:
     assert exit_code_of(error) == code
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_no_room_for_a_copy_names_the_folder_and_how_to_choose_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(CommandFailed) as refused, copying("standard input"):
+        raise OSError(number, os.strerror(number))
+    assert str(refused.value) == (
+        f"standard input is copied into {tmp_path}, where no space is left; free some, or set TMPDIR to a folder that "
+        "has it"
+    )
+
+
+def test_what_else_keeps_a_copy_from_being_made_is_told_as_it_is() -> None:
+    with pytest.raises(PermissionError), copying("standard input"):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "file")
 
 
 def test_every_error_code_of_the_family_has_an_exit_code() -> None:

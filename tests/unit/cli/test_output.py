@@ -130,6 +130,39 @@ def test_a_file_is_written_by_one_command_at_a_time(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize("earlier", ["of last time", None], ids=["", "of-nothing-yet"])
+def test_the_file_behind_a_link_is_written_and_the_link_stays(tmp_path: Path, earlier: str | None) -> None:
+    """Its part is on the disk of that file, too: the one of the link may be small."""
+    folder, link = tmp_path / "backups", tmp_path / "latest"
+    folder.mkdir()
+    link.symlink_to(Path("backups", "orders"))
+    if earlier is not None:
+        (folder / "orders").write_text(earlier)
+    with whole_file(link) as stream:
+        stream.write(b"of today")
+        assert (folder / "orders.part").exists()
+    assert link.is_symlink()
+    assert (folder / "orders").read_text() == "of today"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["backups", "latest", "orders"]
+
+
+def test_a_link_that_may_not_be_followed_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In folders such as /tmp the kernel refuses links of other users, which `realpath` does not ask."""
+    file, link, real = tmp_path / "file", tmp_path / "link", Path.stat
+
+    def stat_of(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path == link and follow_symlinks:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, follow_symlinks=follow_symlinks)
+
+    file.write_text("of another user")
+    link.symlink_to(file)
+    monkeypatch.setattr(Path, "stat", stat_of)
+    with pytest.raises(PermissionError), whole_file(link):
+        pass
+    assert file.read_text() == "of another user"
+
+
 def test_the_part_of_the_next_command_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The name is free as soon as the first one's part has its own."""
     file, real = tmp_path / "file", Path.replace

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from vibemq.cli.admin.check import find_problems, sentence
-from vibemq.cli.admin.offline import opened, provider_name, refuse_unless_empty
+from vibemq.cli.admin.offline import looked_at, opened, provider_name, refuse_unless_empty
 from vibemq.cli.exits import CommandFailed, Usage
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DataDir, DryRun, Json, Storage, Yes, data_dir_option, timeout_option
 from vibemq.cli.online import ask
@@ -67,8 +67,10 @@ def backup(
 
 def _back_up_offline(target: Path, data_dir: Path, storage: str | None, out: Output, *, dry_run: bool) -> int:
     if dry_run:
-        provider_name(data_dir, storage)
-        return folder_bytes(data_dir)
+        # Measured outside: a look may have files of its own.
+        size = folder_bytes(data_dir)
+        with looked_at(data_dir, storage):
+            return size
     with opened(data_dir, storage) as provider, tracked("backup", out, silent=out.json) as progress:
         provider.backup(target, progress)
     return folder_bytes(target)

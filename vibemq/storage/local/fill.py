@@ -17,7 +17,7 @@ from vibemq.errors import RestoreUnfinished
 from vibemq.storage.local.modes import private_file
 from vibemq.storage.local.mounts import is_mount_point
 from vibemq.storage.local.names import open_locked
-from vibemq.storage.local.replace import UNFINISHED, flush_tree
+from vibemq.storage.local.replace import UNFINISHED, flush_tree, under_way
 from vibemq.storage.local.store_file import fsync_folder
 
 FOLDER_NAME = ".vibemq-restore"
@@ -117,9 +117,7 @@ class FillInPlace:
     def _hold(self) -> None:
         self._mark = open_locked(self._folder / UNFINISHED, os.O_RDWR, fcntl.LOCK_EX)
         if self._mark is None:
-            raise RestoreUnfinished(
-                f"another restore into {self._data_dir} is under way; wait for its end, or stop it and restore again"
-            )
+            raise under_way(self._data_dir)
 
     def finish(self) -> None:
         """Move the complete copy up. Interrupted, it is begun anew with the next restore.

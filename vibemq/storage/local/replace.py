@@ -1,7 +1,8 @@
 """Putting a finished copy in the place of a data directory, so that a kill at any step leaves one of the two there.
 
     data                       the directory
-    data.restoring             the copy, while it is made; UNFINISHED is in it until it is complete and flushed
+    data.restoring             the copy, while it is made; UNFINISHED is in it until it is complete and flushed; the
+                               restore holds the folder itself with flock(2), from before that until it has its place
     data.replacing             only where two names cannot be exchanged: names what is on its way to another name
 
 Where `data` is a mount point, or the folder that it is in cannot be written, `fill.py` fills it in place.
@@ -13,6 +14,7 @@ Linux exchanges two names in one step (renameat2, RENAME_EXCHANGE). Where the fi
 
 import ctypes
 import errno
+import fcntl
 import os
 import shutil
 import sys
@@ -20,6 +22,7 @@ from pathlib import Path
 
 from vibemq.errors import RestoreUnfinished
 from vibemq.storage.local.modes import private_file
+from vibemq.storage.local.names import has_name, open_locked
 from vibemq.storage.local.store_file import fsync_file, fsync_folder, make_folder
 
 UNFINISHED = "unfinished"
@@ -64,6 +67,8 @@ class Replacement:
         """What an earlier, interrupted restore had finished, moved aside too; None: nothing."""
         self._refused = False
         """An earlier restore was interrupted, so no broker starts in the directory before one has succeeded."""
+        self._held: int | None = None
+        """The folder of the copy. Its mark is gone before it has its place, and the folder takes the lock along."""
 
     def begin(self) -> Path:
         """Make the empty folder for the copy, and those above it that are missing, as a broker's start does.
@@ -72,33 +77,68 @@ class Replacement:
 
         Raises:
             OSError: names the folder that the data directory is in, not the copy, of which nobody has heard.
+            RestoreUnfinished: another restore into the directory is under way; nothing is changed.
         """
         make_folder(self._data_dir.parent)
         finish_replacing(self._data_dir)
         self._refused = is_interrupted(self._data_dir)
+        try:
+            self._take_copy()
+        except BaseException:
+            self._let_go()
+            raise
+        return self._copy
+
+    def _take_copy(self) -> None:
+        if self._copy.is_dir() and not self._copy.is_symlink():
+            self._held = self._hold(self._copy)
         if self._is_unfinished():
             self._empty()
         elif self._copy.exists():
             # Complete, so it may be what stood in the directory before an earlier restore.
             earlier = unused(self._aside)
-            self._make(earlier)
-            _change_places(earlier, self._copy, _note(self._data_dir))
+            held, self._held = self._held, None
+            try:
+                self._make(earlier)
+                _change_places(earlier, self._copy, _note(self._data_dir))
+            finally:
+                if held is not None:
+                    os.close(held)
             self.earlier_copy = earlier
         else:
             self._make(self._copy)
-        return self._copy
 
     def _make(self, folder: Path) -> None:
         try:
             folder.mkdir(mode=0o700)
+        except FileExistsError:
+            raise under_way(self._data_dir) from None
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._data_dir.parent)) from error
+        self._held = self._hold(folder)
         private_file(folder / UNFINISHED, b"")
 
+    def _hold(self, folder: Path) -> int:
+        held = open_locked(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, fcntl.LOCK_EX)
+        if held is None:
+            raise under_way(self._data_dir)
+        return held
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
     def discard(self) -> None:
-        """Remove a copy that is not complete; no other. What refused a broker's start before `begin` still does."""
-        if not self._is_unfinished():
-            return
+        """Remove a copy that is not complete, and let go of it; no other. What refused a broker's start before `begin`
+        still does."""
+        try:
+            if self._held is not None and has_name(self._held, self._copy) and self._is_unfinished():
+                self._remove()
+        finally:
+            self._let_go()
+
+    def _remove(self) -> None:
         if self.earlier_copy is not None:
             place, self.earlier_copy = self.earlier_copy, None
             _change_places(place, self._copy, _note(self._data_dir))
@@ -127,22 +167,40 @@ class Replacement:
         fsync_folder(copy)
         if not data_dir.exists() or not any(data_dir.iterdir()):
             os.rename(copy, data_dir)
-        elif _exchange(copy, data_dir):
+        else:
+            # It has the name of the copy for a moment, and another restore is not to take it for one.
+            old = self._hold(data_dir)
+            try:
+                self._put_in_place_of_old()
+            finally:
+                os.close(old)
+        fsync_folder(data_dir.parent)
+        self._let_go()
+
+    def _put_in_place_of_old(self) -> None:
+        data_dir, copy = self._data_dir, self._copy
+        if _exchange(copy, data_dir):
             fsync_folder(data_dir.parent)
             self.moved_aside = self._move_aside(copy)
-        else:
-            _write_note(_note(data_dir), copy.name)
-            self.moved_aside = self._move_aside(data_dir)
-            fsync_folder(data_dir.parent)
-            # A broker that was refused meanwhile may have taken the note away.
-            _put_in_place(copy, data_dir)
-            _note(data_dir).unlink(missing_ok=True)
+            return
+        _write_note(_note(data_dir), copy.name)
+        self.moved_aside = self._move_aside(data_dir)
         fsync_folder(data_dir.parent)
+        # A broker that was refused meanwhile may have taken the note away.
+        _put_in_place(copy, data_dir)
+        _note(data_dir).unlink(missing_ok=True)
 
     def _move_aside(self, folder: Path) -> Path:
         place = unused(self._aside)
         os.rename(folder, place)
         return place
+
+
+def under_way(data_dir: Path) -> RestoreUnfinished:
+    """What a restore is refused with while another one fills the same place."""
+    return RestoreUnfinished(
+        f"another restore into {data_dir} is under way; wait for its end, or stop it and restore again"
+    )
 
 
 def finish_replacing(data_dir: Path) -> None:

@@ -1,5 +1,6 @@
 """Folders change places where two names cannot be exchanged in one step."""
 
+import errno
 import itertools
 import os
 from collections.abc import Callable
@@ -86,3 +87,78 @@ def test_a_copy_takes_its_place_although_a_broker_has_taken_the_note_away(
     replacement.finish()
     assert [path.name for path in data_dir.iterdir()] == ["new"]
     assert [path.name for path in data_dir.with_name("aside").iterdir()] == ["old"]
+
+
+def another(data_dir: Path) -> Replacement:
+    return Replacement(data_dir, data_dir.with_name("of another"))
+
+
+def test_a_second_restore_leaves_the_copy_of_the_first_alone(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    first, second = Replacement(data_dir, tmp_path / "aside"), another(data_dir)
+    (first.begin() / "new").write_text("")
+    with pytest.raises(RestoreUnfinished, match="another restore"):
+        second.begin()
+    second.discard()
+    first.finish()
+    assert [path.name for path in data_dir.iterdir()] == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize("before", ["old", "nothing"])
+def test_a_second_restore_begins_at_no_step_of_the_first_one_s_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, exchange: bool
+) -> None:
+    """What is complete, or was in the directory, has the name of a copy that was left, for a moment."""
+    data_dir = tmp_path / "data"
+    if before == "old":
+        data_dir.mkdir()
+        (data_dir / "old").write_text("")
+    first, refused = Replacement(data_dir, tmp_path / "aside"), list[bool]()
+    (first.begin() / "new").write_text("")
+    fsync = replace.fsync_folder
+
+    def meanwhile(folder: Path) -> None:
+        fsync(folder)
+        if copy_of(data_dir).exists():
+            with pytest.raises(RestoreUnfinished, match="another restore"):
+                another(data_dir).begin()
+            refused.append(True)
+
+    monkeypatch.setattr(replace, "fsync_folder", meanwhile)
+    if not exchange:
+        monkeypatch.setattr(replace, "_exchange", lambda *_: False)
+    first.finish()
+    assert refused
+    assert [path.name for path in data_dir.iterdir()] == ["new"]
+    assert {path.name for path in tmp_path.iterdir()} == {"data"} | ({"aside"} if before == "old" else set())
+    assert not first.moved_aside or [path.name for path in first.moved_aside.iterdir()] == ["old"]
+
+
+def test_a_restore_whose_copy_has_its_place_removes_no_copy_of_the_next(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    first, second = Replacement(data_dir, tmp_path / "aside"), another(data_dir)
+    first.begin()
+    first.finish()
+    copy = second.begin()
+    first.discard()
+    assert copy.exists()
+    second.discard()
+    assert not copy.exists()
+
+
+@pytest.mark.parametrize("fails", ["pathlib.Path.mkdir", "vibemq.storage.local.replace.private_file"])
+def test_a_restore_that_could_not_begin_keeps_none_from_beginning(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fails, refuse)
+        with pytest.raises(PermissionError):
+            Replacement(data_dir, data_dir.with_name("aside")).begin()
+    second = another(data_dir)
+    second.begin()
+    second.discard()

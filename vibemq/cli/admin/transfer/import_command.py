@@ -16,7 +16,7 @@ import anyio.lowlevel
 import typer
 
 from vibemq.cli.admin.transfer.export_file import ExportFile, ImportLine
-from vibemq.cli.exits import CommandFailed, PartlyDone
+from vibemq.cli.exits import CommandFailed, PartlyDone, copying
 from vibemq.cli.flags import DEFAULT_TIMEOUT, DEFAULT_URL, DryRun, Json, Queue, Timeout, Url, defaults_to
 from vibemq.cli.online import call, queue_exists, require_queue
 from vibemq.cli.output import Output, count_text, is_standard
@@ -67,7 +67,7 @@ def import_file(
     """
     out = Output(json=json)
     with _readable(file) as path:
-        export = ExportFile(path, "standard input" if is_standard(file) else str(file))
+        export = ExportFile(path, _name_of(file))
         with tracked("checked", out, silent=json) as progress:
             export.check(progress)
 
@@ -253,10 +253,15 @@ def _readable(file: Path) -> Iterator[Path]:
     if not is_standard(file) and file.is_file():
         yield file
         return
-    with _opened(file) as source, tempfile.NamedTemporaryFile(prefix="vibemq-import-") as copy:
-        shutil.copyfileobj(source, copy)
-        copy.flush()
-        yield Path(copy.name)
+    # Without a name: nothing is left of it, however the command ends.
+    with _opened(file) as source, tempfile.TemporaryFile(buffering=0) as copy:
+        with copying(_name_of(file)), open(copy.fileno(), "wb", closefd=False) as writer:
+            shutil.copyfileobj(source, writer)
+        yield Path(f"/proc/self/fd/{copy.fileno()}")
+
+
+def _name_of(file: Path) -> str:
+    return "standard input" if is_standard(file) else str(file)
 
 
 def _opened(file: Path) -> AbstractContextManager[BinaryIO]:
