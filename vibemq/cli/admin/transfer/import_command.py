@@ -26,6 +26,8 @@ from vibemq.errors import Blocked, ErrorCode, InvalidPayload, QueueNotFound, Rat
 from vibemq.model.message_lines import read_message_line
 
 STDIN = Path("-")
+DESCRIPTORS = Path("/proc/self/fd")
+"""The open files of this process, which can be opened anew here; Linux has it."""
 BATCH_MESSAGES = 200
 BATCH_BYTES = 256 * 1024
 LARGE_BYTES = 256 * 1024
@@ -253,11 +255,13 @@ def _readable(file: Path) -> Iterator[Path]:
     if not is_standard(file) and file.is_file():
         yield file
         return
-    # Without a name: nothing is left of it, however the command ends.
-    with _opened(file) as source, tempfile.TemporaryFile(buffering=0) as copy:
+    # On Linux without a name: nothing is left of it, however the command ends.
+    nameless = DESCRIPTORS.is_dir()
+    made = tempfile.TemporaryFile if nameless else tempfile.NamedTemporaryFile
+    with _opened(file) as source, made(buffering=0) as copy:
         with copying(_name_of(file)), open(copy.fileno(), "wb", closefd=False) as writer:
             shutil.copyfileobj(source, writer)
-        yield Path(f"/proc/self/fd/{copy.fileno()}")
+        yield DESCRIPTORS / str(copy.fileno()) if nameless else Path(copy.name)
 
 
 def _name_of(file: Path) -> str:
