@@ -104,7 +104,8 @@ def _console(**options: Any) -> "Console":
                 # Those of control are the console's own, as for the screen of `top`.
                 yield segment if segment.control else segment._replace(text=_plain_lines(segment.text))
 
-    return Escaping(**options)
+    # What stands between two colons is part of an address or a name, and no emoji.
+    return Escaping(emoji=False, **options)
 
 
 def _plain_lines(text: str) -> str:
@@ -142,7 +143,7 @@ def whole_file(file: Path) -> Iterator[BinaryIO]:
         with file.open("wb") as stream:
             yield stream
         return
-    if file.is_symlink():
+    if file.is_symlink() and not file.absolute().is_relative_to("/dev") and not file.absolute().is_relative_to("/proc"):
         # Looked at first: the kernel refuses others' links in /tmp to whoever follows them, not to whoever reads them.
         with suppress(FileNotFoundError):
             file.stat()

@@ -555,8 +555,9 @@ class ClientLink:
     def _tick_offline(self, now: float) -> None:
         limit = self.settings.reconnect.offline_timeout
         if limit is not None and self.outbox.messages:
-            resending = self.resending
-            self.outbox.expire_unsent(resending.reading(now), limit, resending.lost_at, self._too_long_offline)
+            read, lost_at = self.resending.reading(now), self.resending.lost_at
+            self.outbox.expire_waiting(read, limit, lost_at, self._too_long_offline)
+            self.outbox.expire_unsent(read, limit, lost_at, self._too_long_offline)
 
     def _too_long_offline(self) -> VibeMQError:
         return self.no_connection(f"{self.settings.reconnect.offline_timeout} s", "; the client continues to reconnect")

@@ -146,6 +146,20 @@ def test_the_file_behind_a_link_is_written_and_the_link_stays(tmp_path: Path, ea
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["backups", "latest", "orders"]
 
 
+def test_an_open_file_is_no_link(tmp_path: Path) -> None:
+    """What `/dev/fd/3` leads to may be written by others, too."""
+    archive = tmp_path / "archive"
+    archive.write_text("before")
+    with archive.open() as opened, pytest.raises(OSError, match="part"), whole_file(Path(f"/dev/fd/{opened.fileno()}")):
+        pass
+    assert archive.read_text() == "before"
+
+
+def test_what_stands_between_colons_is_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(json=False).console.print("[2001:db8:a:b::1] orders:x:eu")
+    assert capsys.readouterr().out == "[2001:db8:a:b::1] orders:x:eu\n"
+
+
 def test_a_link_that_may_not_be_followed_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In folders such as /tmp the kernel refuses links of other users, which `realpath` does not ask."""
     file, link, real = tmp_path / "file", tmp_path / "link", Path.stat

@@ -72,6 +72,8 @@ def test_absurd_runs_are_only_counted(driver: Driver) -> None:
     driver.handle(Settle(1, None, 1, Settlement.ACK, [(5, 1), (0, 1 << 63)]))
     assert driver.info().counters["settled"] == 5
     assert driver.engine.totals.unknown_settles == UNKNOWN_MAX
+    driver.handle(Extend(1, None, 1, [(1, 5)], own=True))
+    assert driver.engine.totals.unknown_settles == UNKNOWN_MAX, "the server's own is nobody's fault"
 
 
 def test_a_released_message_is_back_at_its_place_at_once_and_unharmed(driver: Driver) -> None:

@@ -67,10 +67,10 @@ def backup(
 
 def _back_up_offline(target: Path, data_dir: Path, storage: str | None, out: Output, *, dry_run: bool) -> int:
     if dry_run:
-        # Measured outside: a look may have files of its own.
-        size = folder_bytes(data_dir)
         with looked_at(data_dir, storage):
-            return size
+            pass
+        # Measured outside: a look may have files of its own.
+        return folder_bytes(data_dir)
     with opened(data_dir, storage) as provider, tracked("backup", out, silent=out.json) as progress:
         provider.backup(target, progress)
     return folder_bytes(target)

@@ -183,6 +183,18 @@ class PublishBatch:
         self._then.clear()
 
 
+class _Waiter:
+    """Somebody who waits for room."""
+
+    __slots__ = ("came_at", "failure")
+
+    def __init__(self) -> None:
+        self.came_at: float | None = None
+        """When it was first seen to wait."""
+        self.failure: Failure | None = None
+        """There will be no room in time."""
+
+
 class Outbox:
     """All batches of one client.
 
@@ -196,7 +208,7 @@ class Outbox:
         self._open: dict[str, PublishBatch] = {}
         self._ready: deque[PublishBatch | bytes] = deque()
         self._sent: dict[str, PublishBatch] = {}
-        self._waiting: OrderedDict[object, Latch] = OrderedDict()
+        self._waiting: OrderedDict[_Waiter, Latch] = OrderedDict()
         """Who waits for room, in the order in which they came; each latch is set when it is worth another look."""
         self._size_left = 1
         """Bytes of one message, as they were in the batch that has left last."""
@@ -211,17 +223,23 @@ class Outbox:
         return self.messages >= self._messages_max or self.bytes >= self._bytes_max
 
     async def room(self) -> None:
-        """Wait until more may be published. Of those who wait, whoever came first goes first."""
+        """Wait until more may be published. Of those who wait, whoever came first goes first.
+
+        Raises:
+            VibeMQError: see `expire_waiting`.
+        """
         if not self.full:
             return
-        place = object()
+        waiter = _Waiter()
         try:
-            while self.full:
-                turn = self._waiting[place] = Latch()
+            while self.full and waiter.failure is None:
+                turn = self._waiting[waiter] = Latch()
                 await turn.wait()
         finally:
-            del self._waiting[place]
+            del self._waiting[waiter]
             self._wake()
+        if waiter.failure is not None:
+            raise waiter.failure()
 
     def add(self, queue: str, row: bytes, extra: Extra | None, *, own_dedup: bool) -> tuple[PublishBatch, int]:
         """Put one row into the open batch of the queue; the batch and the row's place in it."""
@@ -341,6 +359,15 @@ class Outbox:
         for batch in expired:
             self._gone(batch)
             batch.fail(failure)
+
+    def expire_waiting(self, now: float, seconds: float, since: float, failure: Failure) -> None:
+        """As `expire_unsent`, of those who wait for room. Called before it: what expires there makes room."""
+        for waiter, turn in self._waiting.items():
+            if waiter.came_at is None:
+                waiter.came_at = now
+            if now - max(waiter.came_at, since) > seconds:
+                waiter.failure = failure
+                turn.set()
 
     def fail_all(self, failure: Failure) -> None:
         """Nothing of it will be sent any more."""

@@ -210,7 +210,8 @@ def _extend_runs(state: EngineState, step: Step, command: Extend, runs: Sequence
             found += consumer.unacked.extend(first, last, deadline)
         if found:
             state.arm_part(consumer.queue, consumer, deadline)
-    _count_unknown(state, _asked(runs) - found)
+    if not command.own:
+        _count_unknown(state, _asked(runs) - found)
     return held
 
 

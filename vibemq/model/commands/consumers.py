@@ -136,3 +136,5 @@ class Extend:
     consumer: int
     runs: Sequence[Run]
     ack_timeout_ms: int | None = None
+    own: bool = False
+    """The server's own: what of it is not held any more is no settlement that a peer has got wrong."""

@@ -27,6 +27,9 @@ from vibemq.storage.reading import Piece
 
 log = logging.getLogger("vibemq.connection")
 
+EXTEND_LEAST_MS = 250
+"""What waits to be written is extended no more often. With an ack timeout that is shorter it may be late."""
+
 
 class PeerDriver:
     """A session, its place among the others, and what is under way for it. Everything runs on the event loop.
@@ -242,7 +245,7 @@ class PeerDriver:
         """The engine counts from the hand-out. The peer's time begins when a message is written, so what still waits
         after a quarter of it is extended."""
         if ack_timeout_ms:
-            due = self._clock.now() + ack_timeout_ms // 4
+            due = self._clock.now() + max(ack_timeout_ms // 4, EXTEND_LEAST_MS)
             if self._extend_at is None or due < self._extend_at:
                 self._extend_at = due
 
@@ -253,8 +256,10 @@ class PeerDriver:
         unwritten = [deliver for deliver in self.delivery_queue.unwritten() if deliver.ack_timeout_ms]
         for deliver in unwritten:
             self._note_timeout(deliver.ack_timeout_ms)
-        commands = [Extend(self.number, None, consumer, runs) for consumer, runs in _by_consumer(unwritten).items()]
-        if commands:
+        # Behind what is decided in steps it would wait, and the next one behind it.
+        if unwritten and not self._works.lined_up:
+            held = _by_consumer(unwritten)
+            commands = [Extend(self.number, None, consumer, runs, own=True) for consumer, runs in held.items()]
             self._works.decide(self, commands, asked=False)
 
     def _delivered(self, deliver: Deliver, piece: Piece, runs: list[Run]) -> None:
@@ -452,7 +457,10 @@ class PeerDriver:
     def tick(self) -> None:
         """A deadline has come; `process` tells the session the time."""
         if self._extend_at is not None and self._clock.now() >= self._extend_at:
-            self._extend_unwritten()
+            try:
+                self._extend_unwritten()
+            except Exception:
+                self.give_up("what waits to be written could not be extended")
         self.process()
 
     def goodbye(self, reason: str) -> None:

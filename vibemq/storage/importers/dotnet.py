@@ -10,7 +10,7 @@ text that the .NET broker would deliver. Delivery attempts were never kept by th
 so messages start fresh.
 
 A row that cannot be read is reported and left out; the rest goes on. Messages go in batches of one append each. How far
-this file has come in a queue is kept with each batch, as the version of an application of its own (`import_of`), so a
+this file has come in a queue is kept with each batch, as the version of an application of its own (`importer_of`), so a
 second run with `resume=True` goes on there, whoever has used the queue meanwhile.
 """
 
@@ -38,13 +38,15 @@ from vibemq.model.records import (
     TransactionDecided,
 )
 from vibemq.model.rows import Rows, pack_row
-from vibemq.model.stored import StoredState, import_of
+from vibemq.model.stored import IMPORT_PREFIX, StoredState
 from vibemq.storage.importers import dotnet_values as dotnet
 from vibemq.storage.interface import IStorageProvider, Progress
 from vibemq.storage.state.reducer import DeadTable, apply
 
 TABLES = ("queues", "messages", "dead_letters")
 BATCH_ROWS = 500
+NOBODY = "*dotnet"
+"""In the place of the user to whom an import belongs: `import_of` quotes the star of a user's name."""
 BEGUN = 1
 """The position in a queue of which no message has been imported; 0 is that of a queue that has nothing to do with the
 file."""
@@ -161,8 +163,10 @@ class _Import:
         self._total = sum(self._count(table) for table in TABLES)
         queues = list(self._connection.execute("SELECT * FROM queues ORDER BY created_at, name"))
         self._refuse_existing([str(row["name"]) for row in queues])
-        for row in queues:
-            self._step(self._queue, "queues", str(row["name"]), row)
+        records = [self._step(self._queue, "queues", str(row["name"]), row) or [] for row in queues]
+        if made := [record for several in records for record in several]:
+            # Together: what others put into a queue of the file meanwhile would refuse the rest of it.
+            self._append(made)
         for name in list(self._ids):
             self._messages(name)
         self._orphans()
@@ -194,10 +198,10 @@ class _Import:
     # -- how far the file has come ----------------------------------------------------------------------------------
 
     def _messages_app(self, queue_id: int) -> str:
-        return import_of(queue_id, "", f"dotnet-messages-{self._file_id}")
+        return f"{IMPORT_PREFIX}{queue_id}/{NOBODY}/messages-{self._file_id}"
 
     def _letters_app(self, queue_id: int) -> str:
-        return import_of(queue_id, "", f"dotnet-letters-{self._file_id}")
+        return f"{IMPORT_PREFIX}{queue_id}/{NOBODY}/letters-{self._file_id}"
 
     def _position(self, app: str) -> int:
         known = self._state.transactions.get(app)
@@ -234,26 +238,23 @@ class _Import:
 
     # -- queues ---------------------------------------------------------------------------------------------------
 
-    def _queue(self, row: sqlite3.Row) -> None:
+    def _queue(self, row: sqlite3.Row) -> list[Record]:
         name = check_queue_name(str(row["name"]))
         for queue in self._state.queues.values():
             if queue.name == name and not queue.deleted:
                 self._ids[name] = queue.queue_id
-                if not self._position(app := self._messages_app(queue.queue_id)):
-                    self._append([self._at(app, BEGUN)])
-                return
+                app = self._messages_app(queue.queue_id)
+                return [] if self._position(app) else [self._at(app, BEGUN)]
         options = dotnet.options(dotnet.json_object(row["options_json"], "options_json"))
-        queue_id = self._state.next_queue_id
+        queue_id = self._state.next_queue_id + self._report.queues
         created_at = self._instant(row["created_at"], self._now)
-        self._append(
-            [
-                QueueCreated(queue_id, name, options, created_at, self._incarnation()),
-                GroupCreated(queue_id, DEFAULT_GROUP, "", True, 1),
-                self._at(self._messages_app(queue_id), BEGUN),
-            ]
-        )
         self._ids[name] = queue_id
         self._report.queues += 1
+        return [
+            QueueCreated(queue_id, name, options, created_at, self._incarnation()),
+            GroupCreated(queue_id, DEFAULT_GROUP, "", True, 1),
+            self._at(self._messages_app(queue_id), BEGUN),
+        ]
 
     # -- messages -------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import fcntl
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from vibemq.errors import RestoreUnfinished
@@ -25,6 +26,8 @@ from vibemq.storage.local.modes import private_file
 from vibemq.storage.local.names import has_name, open_locked
 from vibemq.storage.local.store_file import fsync_file, fsync_folder, make_folder
 
+_NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+"""Of file systems that lock no folders."""
 UNFINISHED = "unfinished"
 _AT_FDCWD = -100
 _EXCHANGE = 2
@@ -68,7 +71,10 @@ class Replacement:
         self._refused = False
         """An earlier restore was interrupted, so no broker starts in the directory before one has succeeded."""
         self._held: int | None = None
-        """The folder of the copy. Its mark is gone before it has its place, and the folder takes the lock along."""
+        """The folder of the copy. Its mark is gone before it has its place, and the folder takes the lock along. None
+        also where the file system locks no folders."""
+        self._is_mine = False
+        """The copy is of this restore."""
 
     def begin(self) -> Path:
         """Make the empty folder for the copy, and those above it that are missing, as a broker's start does.
@@ -90,11 +96,15 @@ class Replacement:
         return self._copy
 
     def _take_copy(self) -> None:
+        if not os.path.lexists(self._copy):
+            self._make(self._copy)
+            return
         if self._copy.is_dir() and not self._copy.is_symlink():
             self._held = self._hold(self._copy)
         if self._is_unfinished():
+            self._is_mine = True
             self._empty()
-        elif self._copy.exists():
+        else:
             # Complete, so it may be what stood in the directory before an earlier restore.
             earlier = unused(self._aside)
             held, self._held = self._held, None
@@ -105,8 +115,6 @@ class Replacement:
                 if held is not None:
                     os.close(held)
             self.earlier_copy = earlier
-        else:
-            self._make(self._copy)
 
     def _make(self, folder: Path) -> None:
         try:
@@ -115,11 +123,24 @@ class Replacement:
             raise under_way(self._data_dir) from None
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._data_dir.parent)) from error
-        self._held = self._hold(folder)
-        private_file(folder / UNFINISHED, b"")
+        try:
+            self._held = self._hold(folder)
+            self._is_mine = True
+            private_file(folder / UNFINISHED, b"")
+        except RestoreUnfinished:
+            raise  # Another restore has taken it for one that was left behind.
+        except BaseException:
+            # An empty folder would keep brokers away.
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
-    def _hold(self, folder: Path) -> int:
-        held = open_locked(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, fcntl.LOCK_EX)
+    def _hold(self, folder: Path) -> int | None:
+        try:
+            held = open_locked(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return None
+            raise
         if held is None:
             raise under_way(self._data_dir)
         return held
@@ -133,7 +154,8 @@ class Replacement:
         """Remove a copy that is not complete, and let go of it; no other. What refused a broker's start before `begin`
         still does."""
         try:
-            if self._held is not None and has_name(self._held, self._copy) and self._is_unfinished():
+            has_gone = self._held is not None and not has_name(self._held, self._copy)
+            if self._is_mine and not has_gone and self._is_unfinished():
                 self._remove()
         finally:
             self._let_go()
@@ -168,13 +190,18 @@ class Replacement:
         if not data_dir.exists() or not any(data_dir.iterdir()):
             os.rename(copy, data_dir)
         else:
-            # It has the name of the copy for a moment, and another restore is not to take it for one.
-            old = self._hold(data_dir)
+            # It has the name of the copy for a moment, and another restore is not to take it for one. Whoever holds it
+            # now is no restore.
+            old = None
+            with suppress(RestoreUnfinished):
+                old = self._hold(data_dir)
             try:
                 self._put_in_place_of_old()
             finally:
-                os.close(old)
+                if old is not None:
+                    os.close(old)
         fsync_folder(data_dir.parent)
+        self._is_mine = False
         self._let_go()
 
     def _put_in_place_of_old(self) -> None:

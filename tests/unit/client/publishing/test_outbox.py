@@ -201,6 +201,28 @@ async def test_each_waits_as_long_for_a_connection_whenever_it_was_put() -> None
     assert box.take(161, 10**6, ids()) == [b"purge", late, other]
 
 
+async def test_who_waits_for_room_waits_no_longer_for_a_connection() -> None:
+    box, refused = outbox(), list[VibeMQError]()
+    for _ in range(10):
+        add(box)
+
+    async def wait() -> None:
+        try:
+            await box.room()
+        except VibeMQError as error:
+            refused.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        for now, waits in ((100, True), (160, True), (160.5, False)):
+            assert not refused, waits
+            box.expire_waiting(now, 60, 0, overdue)
+            await anyio.wait_all_tasks_blocked()
+    assert [type(error) for error in refused] == [NotConnected]
+    assert box.messages == 10
+
+
 async def test_the_wait_for_a_connection_begins_anew_when_one_is_lost() -> None:
     box, new_id = outbox(), ids()
     sent = add(box)[0]

@@ -14,7 +14,7 @@ from vibemq.server.access.admission import PeerAdmission
 from vibemq.server.commit.release_order import EffectRouter, told_to_nobody
 from vibemq.server.monitoring.metrics import Metrics
 from vibemq.server.net.driving.services import PeerServices
-from vibemq.server.net.peer_driver import PeerDriver
+from vibemq.server.net.peer_driver import EXTEND_LEAST_MS, PeerDriver
 
 pytestmark = pytest.mark.anyio
 
@@ -158,11 +158,20 @@ async def test_the_time_to_settle_begins_when_a_message_is_written() -> None:
         clock.at += 250
         assert peer.next_deadline() == clock.at
         peer.tick()
-        assert decider.taken == [Extend(1, None, 7, [(4, 6), (9, 9)])]
+        assert decider.taken == [Extend(1, None, 7, [(4, 6), (9, 9)], own=True)]
         decider.taken.clear()
     peer.delivery_queue.take_back()
     peer.collect(0)
     assert peer.next_deadline() is None
+
+
+async def test_a_short_time_to_settle_has_the_unwritten_extended_no_more_often_than_the_loop_bears() -> None:
+    decider, clock = TakesCommands(), SimpleNamespace(at=0)
+    clock.now = lambda: clock.at
+    peer = driver(ReadingSession(), decider, clock)
+    peer.take([Deliver(1, 7, "jobs", 1, 0, [(4, 6)], ack_timeout_ms=1)])
+    peer.collect(0)
+    assert peer.next_deadline() == EXTEND_LEAST_MS
 
 
 async def test_what_has_no_time_to_settle_needs_no_tick() -> None:

@@ -1,6 +1,7 @@
 """Folders change places where two names cannot be exchanged in one step."""
 
 import errno
+import fcntl
 import itertools
 import os
 from collections.abc import Callable
@@ -162,3 +163,44 @@ def test_a_restore_that_could_not_begin_keeps_none_from_beginning(
     second = another(data_dir)
     second.begin()
     second.discard()
+
+
+def test_whoever_holds_the_old_directory_keeps_no_copy_from_its_place(tmp_path: Path) -> None:
+    """As `flock DIRECTORY vibemq-admin restore` does."""
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    (data_dir / "old").write_text("")
+    holder = os.open(data_dir, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    restore = Replacement(data_dir, tmp_path / "aside")
+    (restore.begin() / "new").write_text("")
+    restore.finish()
+    os.close(holder)
+    assert [path.name for path in data_dir.iterdir()] == ["new"]
+
+
+def test_a_file_system_that_locks_no_folders_is_restored_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    monkeypatch.setattr(replace, "open_locked", refuse)
+    data_dir = tmp_path / "data"
+    given_up, restore = Replacement(data_dir, tmp_path / "aside"), another(data_dir)
+    given_up.begin()
+    given_up.discard()
+    assert list(tmp_path.iterdir()) == []
+    (restore.begin() / "new").write_text("")
+    restore.finish()
+    assert [path.name for path in data_dir.iterdir()] == ["new"]
+
+
+def test_a_folder_that_cannot_be_held_leaves_nothing_that_keeps_brokers_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(replace, "open_locked", refuse)
+    with pytest.raises(OSError, match="error"):
+        another(tmp_path / "data").begin()
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import os
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import orjson
@@ -165,8 +166,7 @@ class _Replay:
         if self._old is not None:
             self._file.forget()
         # Only now: a start that is refused changes nothing. Until then both may go on; no letter is replayed twice.
-        for earlier in unfinished:
-            await _cancel(mq, earlier["job"], job["job"])
+        await _cancel(mq, [earlier["job"] for earlier in unfinished], job["job"])
         return job, count, resumed
 
     def _refuse_other_guards(self, job: dict[str, Any]) -> None:
@@ -247,17 +247,23 @@ async def _unfinished(mq: Client, same: dict[str, Any]) -> list[dict[str, Any]]:
         place = {"after": found["next"]}
 
 
-async def _cancel(mq: Client, earlier: str, fresh: str) -> None:
-    """Raises PartlyDone: `fresh` goes on, and `earlier` was not cancelled."""
-    try:
-        await mq.admin("job.change", job=earlier, state="cancelled")
-    except (JobStateConflict, JobNotFound):
-        return  # It has ended meanwhile.
-    except VibeMQError as error:
-        raise PartlyDone(
-            f"job {fresh} has begun, and job {earlier}, whose place it takes, was not cancelled: {error}; do so with "
-            f"`vibemq-admin job cancel {earlier}`, and look on with `vibemq-admin job follow {fresh}`"
-        ) from error
+async def _cancel(mq: Client, earlier: Sequence[str], fresh: str) -> None:
+    """Raises PartlyDone: `fresh` goes on, and not all of those before it were cancelled."""
+    left: dict[str, VibeMQError] = {}
+    for number in earlier:
+        try:
+            await mq.admin("job.change", job=number, state="cancelled")
+        except (JobStateConflict, JobNotFound):
+            pass  # It has ended meanwhile.
+        except VibeMQError as error:
+            left[number] = error
+    if left:
+        told = "; ".join(
+            f"job {number}, whose place it takes, was not cancelled: {error}; do so with `vibemq-admin job cancel "
+            f"{number}`"
+            for number, error in left.items()
+        )
+        raise PartlyDone(f"job {fresh} has begun, and {told}; look on with `vibemq-admin job follow {fresh}`")
 
 
 async def _gone_on_with(mq: Client, job: dict[str, Any], rate: float | None) -> dict[str, Any]:

@@ -214,7 +214,7 @@ async def _create_missing(mq: Client, queue: str, options: dict[str, Any], out: 
         # It would be the queue of this connection, and go with it, and with all that was imported.
         options = {name: value for name, value in options.items() if name != "exclusive"}
         out.note(
-            f"the exported queue is exclusive to a connection; queue {queue} "
+            f"the exported queue is exclusive to a connection; where queue {queue} does not exist, it "
             f"{'would be' if dry_run else 'is'} created without that"
         )
     tried = {"dry_run": True} if dry_run else {}

@@ -88,7 +88,9 @@ async def test_a_job_of_before_may_have_ended_meanwhile() -> None:
 
 
 async def test_who_cannot_cancel_the_job_of_before_is_told_of_both() -> None:
+    replays = FakeReplays({NINE: StorageFull("the disk is full")})
     with pytest.raises(
         PartlyDone, match=r"job 10 has begun, and job 9, .* not cancelled: the disk is full; .*cancel 9`"
     ):
-        await begun_afresh(FakeReplays({NINE: StorageFull("the disk is full")}))
+        await begun_afresh(replays)
+    assert replays.asked == [STARTED, NINE, SEVEN]

@@ -171,5 +171,8 @@ async def test_a_queue_that_is_not_known_to_exist_is_created_for_more_than_this_
     tried = {"dry_run": True} if dry_run else {}
     asked = [("queue.create", {"queue": "q", "options": {"max_attempts": 7}, **tried})]
     assert broker.asked == ([] if exists else asked)
-    told = f"the exported queue is exclusive to a connection; queue q {'would be' if dry_run else 'is'} created"
-    assert capsys.readouterr().err == ("" if exists else f"{told} without that\n")
+    told = (
+        "the exported queue is exclusive to a connection; where queue q does not exist, it "
+        f"{'would be' if dry_run else 'is'} created without that\n"
+    )
+    assert capsys.readouterr().err == ("" if exists else told)
